@@ -14,8 +14,16 @@ def parameters(path: pathlib.Path) -> list[ast.arg]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             given = node.args
-            arguments += [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
-    return [parameter for parameter in arguments if parameter and parameter.arg not in ("self", "cls")]
+            arguments += [
+                *given.posonlyargs,
+                *given.args,
+                *given.kwonlyargs,
+                given.vararg,
+                given.kwarg,
+            ]
+    return [
+        parameter for parameter in arguments if parameter and parameter.arg not in ("self", "cls")
+    ]
 
 
 def is_any(parameter: ast.arg) -> bool:
@@ -31,7 +39,10 @@ if __name__ == "__main__":
     number = sum(map(len, by_path.values()))
     untyped = {path: sum(map(is_any, arguments)) for path, arguments in by_path.items()}
     share = 100 * sum(untyped.values()) / number
-    print(f"{sum(untyped.values())} of {number:,} parameters are Any: {share:.1f}%, at most {limit:.0f}% allowed")
+    print(
+        f"{sum(untyped.values())} of {number:,} parameters are Any: {share:.1f}%, at most "
+        f"{limit:.0f}% allowed"
+    )
     if share > limit:
         for path in sorted(untyped, key=untyped.__getitem__, reverse=True)[:10]:
             print(f"{path}: {untyped[path]}")

@@ -1,4 +1,5 @@
-"""Finds wording that has to be read twice, in the documentation and in the comments and docstrings of the packages.
+"""Finds wording that has to be read twice, in the documentation and in the comments and docstrings
+of the packages.
 
 The rules are those of CONTRIBUTING.md that a pattern can check without being wrong.
 """
@@ -22,14 +23,17 @@ RULES = {
 
 
 def prose_of(path: pathlib.Path) -> Iterator[tuple[int, str]]:
-    """Yields the lines of a page, or of the comments and docstrings of a module, with their numbers."""
+    """Yields the lines of a page, or of the comments and docstrings of a module, with their
+    numbers."""
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
     if path.suffix == ".md":
         yield from enumerate(lines, start=1)
         return
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            node
+        ):
             docstring = node.body[0]
             for number in range(docstring.lineno, (docstring.end_lineno or 0) + 1):
                 yield number, lines[number - 1].strip()

@@ -37,13 +37,15 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **context: Any) -> str:
-    """Called with the text of each page: links lead to the pages of notebooks; those to code become paths of files."""
+    """Called with the text of each page: links lead to the pages of notebooks; those to code become
+    paths of files."""
     markdown = _NOTEBOOK_LINK.sub(r"](notebooks/\1.md)", markdown)
     return _CODE_LINK.sub(lambda link: _as_path(*link.groups()), markdown)
 
 
 def on_page_content(html: str, **context: Any) -> str:
-    """Called with the HTML of each page: by the keyboard, a table that is wider than the screen is scrolled."""
+    """Called with the HTML of each page: by the keyboard, a table that is wider than the screen is
+    scrolled."""
     return html.replace("<table>", '<table tabindex="0">')
 
 
@@ -55,7 +57,10 @@ def on_post_page(output: str, **context: Any) -> str:
 def on_post_build(config: Any) -> None:
     """Called when the site is complete: the addresses of former pages lead to their text."""
     for old, new in _MOVED.items():
-        page = f'<!doctype html><meta http-equiv="refresh" content="0; url={new}.html"><a href="{new}.html">{new}</a>'
+        page = (
+            f'<!doctype html><meta http-equiv="refresh" content="0; url={new}.html"><a '
+            f'href="{new}.html">{new}</a>'
+        )
         pathlib.Path(config.site_dir, f"{old}.html").write_text(page, encoding="utf-8")
 
 
@@ -64,7 +69,8 @@ def _as_path(text: str, path: str) -> str:
 
 
 class Sections(griffe.Extension):
-    """Names sections of docstrings as the generator does, so that it lists arguments and shows examples as code."""
+    """Names sections of docstrings as the generator does, so that it lists arguments and shows
+    examples as code."""
 
     def on_instance(self, *, obj: griffe.Object, **context: Any) -> None:
         """Called with each module, class and function."""

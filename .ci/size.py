@@ -1,8 +1,8 @@
 """Prints how much a reader has to hold, and fails if it is more than the limits.
 
-The rows are: the files of keras_transformer that the module of `EncoderLayer` imports, directly or not, and their
-lines; the source files in which one option of a block, `query_key_norm`, is written; and the Python files of the three
-packages with their lines.
+The rows are: the files of keras_transformer that the module of `EncoderLayer` imports, directly or
+not, and their lines; the source files in which one option of a block, `query_key_norm`, is written;
+and the Python files of the three packages with their lines.
 """
 
 import ast
@@ -16,7 +16,8 @@ FILES, LINES = 122, 22_000
 
 
 def imported_names(path: pathlib.Path) -> set[str]:
-    """The dotted names that a file imports from its own package, other than for type checkers alone."""
+    """The dotted names that a file imports from its own package, other than for type checkers
+    alone."""
     package = path.parent.parts
     names = set()
     nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
@@ -37,14 +38,17 @@ def imported_names(path: pathlib.Path) -> set[str]:
 
 
 def import_closure(start: pathlib.Path) -> set[pathlib.Path]:
-    """The files that a file imports, directly or not, itself among them; an import inside a function counts too."""
+    """The files that a file imports, directly or not, itself among them; an import inside a
+    function counts too."""
     closure, waiting = set(), {start}
     while waiting:
         path = waiting.pop()
         closure.add(path)
         for name in imported_names(path):
             base = pathlib.Path(*name.split("."))
-            waiting |= {file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()} - closure
+            waiting |= {
+                file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()
+            } - closure
     return closure
 
 
@@ -55,9 +59,13 @@ def num_lines(paths: set[pathlib.Path]) -> int:
 def main() -> None:
     sources = {path for package in PACKAGES for path in pathlib.Path(package).rglob("*.py")}
     settings = {path for package in PACKAGES for path in pathlib.Path(package).rglob("*.yaml")}
-    (start,) = (path for path in sources if "\nclass EncoderLayer(" in path.read_text(encoding="utf-8"))
+    (start,) = (
+        path for path in sources if "\nclass EncoderLayer(" in path.read_text(encoding="utf-8")
+    )
     closure = import_closure(start)
-    with_option = {path for path in sources | settings if "query_key_norm" in path.read_text(encoding="utf-8")}
+    with_option = {
+        path for path in sources | settings if "query_key_norm" in path.read_text(encoding="utf-8")
+    }
     rows = [
         (f"files that {start} needs", len(closure), CLOSURE_FILES),
         (f"lines of the files that {start} needs", num_lines(closure), CLOSURE_LINES),

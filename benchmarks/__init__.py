@@ -2,5 +2,6 @@
 
 import os
 
-# As the command `keras-transformer` does: TensorFlow's remarks would hide error messages, here and in the contenders.
+# As the command `keras-transformer` does: TensorFlow's remarks would hide error messages, here and
+# in the contenders.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -1,4 +1,5 @@
-"""The command `keras-transformer train`, as the benchmarks run it, and the sizes of the model that they train."""
+"""The command `keras-transformer train`, as the benchmarks run it, and the sizes of the model that
+they train."""
 
 import os
 import sys

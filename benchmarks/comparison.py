@@ -1,7 +1,7 @@
 """Contenders measured in turns and compared by their medians, in a table and a JSON file.
 
-Every run is a process of its own. Contenders take turns: if the machine is busy for a minute, that slows down one run
-of each contender instead of all runs of one, and hardly affects the medians.
+Every run is a process of its own. Contenders take turns: if the machine is busy for a minute, that
+slows down one run of each contender instead of all runs of one, and hardly affects the medians.
 """
 
 import argparse
@@ -29,8 +29,8 @@ class Comparison:
         title: str. What is measured.
         unit: str. Unit of the values.
         contenders: Mapping from names to functions that run a contender once.
-        reference: str or None. The contender whose median is divided by the median of each. Defaults to None: no
-            ratios.
+        reference: str or None. The contender whose median is divided by the median of each.
+            Defaults to None: no ratios.
 
     Attributes:
         reports: dict from names to the reports of all runs.
@@ -76,11 +76,16 @@ def measure(comparisons: Sequence[Comparison], repeats: int) -> None:
                 else:
                     comparison.reports.setdefault(name, []).append(report)
                     result = f"{format_number(report['value'])} {comparison.unit}"
-                print(f"{turn}/{repeats} {comparison.title}: {name}: {result}", file=sys.stderr, flush=True)
+                print(
+                    f"{turn}/{repeats} {comparison.title}: {name}: {result}",
+                    file=sys.stderr,
+                    flush=True,
+                )
 
 
 def format_number(value: float) -> str:
-    """Returns a number with three significant digits, or without decimal places from 100 upwards."""
+    """Returns a number with three significant digits, or without decimal places from 100
+    upwards."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -90,22 +95,38 @@ def print_table(comparison: Comparison) -> None:
     print(f"\n{comparison.title}: {comparison.unit}, median of {runs}, {restrictions()}\n")
     width = max(map(len, comparison.contenders))
     line = f"{{:{width}}} {{:>9}} {{:>9}} {{:>9}} {{:>7}}  {{}}"
-    print(line.format("", "median", "least", "most", "ratio" if comparison.reference else "", "versions").rstrip())
+    print(
+        line.format(
+            "", "median", "least", "most", "ratio" if comparison.reference else "", "versions"
+        ).rstrip()
+    )
     for name in comparison.contenders:
         values = comparison.values(name)
         if values:
-            numbers = [format_number(value) for value in (statistics.median(values), min(values), max(values))]
+            numbers = [
+                format_number(value)
+                for value in (statistics.median(values), min(values), max(values))
+            ]
             ratio = comparison.ratio(name)
-            versions = ", ".join(" ".join(item) for item in comparison.reports[name][-1]["versions"].items())
-            print(line.format(name, *numbers, "" if ratio is None else f"{ratio:.2f}", versions).rstrip())
+            versions = ", ".join(
+                " ".join(item) for item in comparison.reports[name][-1]["versions"].items()
+            )
+            print(
+                line.format(
+                    name, *numbers, "" if ratio is None else f"{ratio:.2f}", versions
+                ).rstrip()
+            )
         if name in comparison.failures:
             print(f"{name:{width}} {comparison.failures[name]}")
     if comparison.median(comparison.reference) is not None:
         print(f"\nratio: median of {comparison.reference}, divided by the median of each")
 
 
-def publish(path: str | os.PathLike[str], comparisons: Sequence[Comparison], **settings: Any) -> None:
-    """Prints the tables of all comparisons, and writes all reports and the settings to a JSON file."""
+def publish(
+    path: str | os.PathLike[str], comparisons: Sequence[Comparison], **settings: Any
+) -> None:
+    """Prints the tables of all comparisons, and writes all reports and the settings to a JSON
+    file."""
     for comparison in comparisons:
         print_table(comparison)
     tables = [
@@ -122,21 +143,33 @@ def publish(path: str | os.PathLike[str], comparisons: Sequence[Comparison], **s
         temporary.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def make_parser(module: str, documentation: str | None, repeats: int = 3) -> argparse.ArgumentParser:
-    """Makes the parser of a module with a docstring, with `--json`, `--repeats`, `--isa` and `--cores`."""
+def make_parser(
+    module: str, documentation: str | None, repeats: int = 3
+) -> argparse.ArgumentParser:
+    """Makes the parser of a module with a docstring, with `--json`, `--repeats`, `--isa` and
+    `--cores`."""
     parser = argparse.ArgumentParser(
-        prog=f"python -m {module}", description=(documentation or "").partition("\n")[0], allow_abbrev=False
+        prog=f"python -m {module}",
+        description=(documentation or "").partition("\n")[0],
+        allow_abbrev=False,
     )
-    parser.add_argument("--json", metavar="FILE", required=True, help="file to write the measurements to")
     parser.add_argument(
-        "--repeats", type=int, default=repeats, metavar="N", help="number of runs, whose median is shown (%(default)s)"
+        "--json", metavar="FILE", required=True, help="file to write the measurements to"
+    )
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=repeats,
+        metavar="N",
+        help="number of runs, whose median is shown (%(default)s)",
     )
     add_machine_options(parser)
     return parser
 
 
 def parse_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Parses the command line, and applies `--isa` and `--cores` to this process and all that it starts.
+    """Parses the command line, and applies `--isa` and `--cores` to this process and all that it
+    starts.
 
     It then imports TensorFlow, without the remarks that it makes before it knows what to log.
     """

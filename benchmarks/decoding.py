@@ -1,25 +1,29 @@
-"""Decoding speed compared with other libraries: sentences per second of a trained model, from text to text.
+"""Decoding speed compared with other libraries: sentences per second of a trained model, from text
+to text.
 
     python -m benchmarks.decoding --model-dir models/en-de --data multi30k --json decoding.json
 
-The test text, the longest sentence first, is sent in requests of 32 sentences, after a warm-up that sends all of them
-once. Each request is sent when the previous one has been answered, and may use all cores; with "at once", as many
-requests as there are cores are in flight at the same time and share the cores. The last table sends every 5th sentence
-as a request of its own, and also searches greedily and with TensorFlow's executor for one thread (docs/latency.md).
-With `--isa avx2`, bfloat16 is left out.
+The test text, the longest sentence first, is sent in requests of 32 sentences, after a warm-up that
+sends all of them once. Each request is sent when the previous one has been answered, and may use
+all cores; with "at once", as many requests as there are cores are in flight at the same time and
+share the cores. The last table sends every 5th sentence as a request of its own, and also searches
+greedily and with TensorFlow's executor for one thread (docs/latency.md). With `--isa avx2`,
+bfloat16 is left out.
 
     SavedModel             what `keras-transformer export` writes (contenders/saved_model.py)
-    CTranslate2            the same weights and search settings (contenders/ctranslate2.py)
-    Marian                 the same, if the model was imported from Marian (contenders/marian.py); `--marian` names the
-                           Python of an environment with pymarian, and the folder that the model was imported from
+    CTranslate2            the same weights and search settings (contenders/ctranslate2.py) Marian
+    the same, if the model was imported from Marian (contenders/marian.py); `--marian` names the
+                           Python of an environment with pymarian, and the folder that the model was
+                           imported from
 
 `--tables float32 best greedy single` names those to measure; without it, all four are.
 
-If the directory has a shortlist, the first two are measured with it as well. CTranslate2 is given the same lists.
+If the directory has a shortlist, the first two are measured with it as well. CTranslate2 is given
+the same lists.
 
-The searches have the settings of the model's directory, but a length penalty of 0, with which the formulas of all
-engines agree. CTranslate2 may write translations of up to `max_length` tokens. No translation of a trained model should
-be as long as an engine's limit.
+The searches have the settings of the model's directory, but a length penalty of 0, with which the
+formulas of all engines agree. CTranslate2 may write translations of up to `max_length` tokens. No
+translation of a trained model should be as long as an engine's limit.
 """
 
 import functools
@@ -58,13 +62,16 @@ def usable_precisions() -> tuple[Precision, ...]:
     return ("float32",) if is_limited_to_avx2() else PRECISIONS
 
 
-def comparisons(task_path: str, marian: Sequence[str] | None = None, shortlist: bool = False) -> list[Comparison]:
+def comparisons(
+    task_path: str, marian: Sequence[str] | None = None, shortlist: bool = False
+) -> list[Comparison]:
     """Returns all comparisons, in the order of `TABLES`.
 
     Args:
         task_path: the directory of a `DecodingTask`.
         marian: the two values of `--marian`, or None.
-        shortlist: whether the model has a shortlist, with which the engines that can use it are measured as well.
+        shortlist: whether the model has a shortlist, with which the engines that can use it are
+            measured as well.
 
     Raises:
         ConfigError: There is no Marian model in the folder, or not one that segments text itself.
@@ -77,7 +84,10 @@ def comparisons(task_path: str, marian: Sequence[str] | None = None, shortlist: 
     lists: dict[str, tuple[str, ...]] = {"": ()}
     if shortlist:
         lists[", shortlist"] = ("--shortlist",)
-        engines |= {f"{name}, shortlist": functools.partial(engine, "--shortlist") for name, engine in engines.items()}
+        engines |= {
+            f"{name}, shortlist": functools.partial(engine, "--shortlist")
+            for name, engine in engines.items()
+        }
     without_marian = dict(engines)
     if marian:
         engines[MARIAN] = _marian(task_path, *marian)
@@ -86,7 +96,9 @@ def comparisons(task_path: str, marian: Sequence[str] | None = None, shortlist: 
         float32 |= _cases(name, engine, "--answers", name)
     best: dict[str, Contender] = {}
     for precision, (suffix, options) in itertools.product(usable_precisions(), lists.items()):
-        best |= _cases(f"{SAVED_MODEL}, {precision}{suffix}", saved_model, "--precision", precision, *options)
+        best |= _cases(
+            f"{SAVED_MODEL}, {precision}{suffix}", saved_model, "--precision", precision, *options
+        )
     compute_types = ctranslate2.get_supported_compute_types("cpu")
     if is_limited_to_avx2():
         best[f"{SAVED_MODEL}, bfloat16"] = skipped(NO_BFLOAT16)
@@ -94,13 +106,19 @@ def comparisons(task_path: str, marian: Sequence[str] | None = None, shortlist: 
     for compute_type, (suffix, options) in itertools.product(COMPUTE_TYPES, lists.items()):
         if compute_type in compute_types:
             best |= _cases(
-                f"{CTRANSLATE2}, {compute_type}{suffix}", translator, "--compute-type", compute_type, *options
+                f"{CTRANSLATE2}, {compute_type}{suffix}",
+                translator,
+                "--compute-type",
+                compute_type,
+                *options,
             )
     greedy: dict[str, Contender] = {}
     for name, engine in without_marian.items():
         greedy |= _cases(name, engine, "--beam-size", 1)
     on_one_thread = {
-        f"{name}, single-threaded executor": functools.partial(engine, "--executor", "SINGLE_THREADED_EXECUTOR")
+        f"{name}, single-threaded executor": functools.partial(
+            engine, "--executor", "SINGLE_THREADED_EXECUTOR"
+        )
         for name, engine in engines.items()
         if name.startswith(SAVED_MODEL)
     }
@@ -108,7 +126,10 @@ def comparisons(task_path: str, marian: Sequence[str] | None = None, shortlist: 
         f"{name}{f', {threads} threads' * (threads > 1)}{', greedy' * (beam_size == 1)}": _latency(
             engine, "--threads", threads, "--beam-size", beam_size
         )
-        for beam_size, searched in ((BEAM_SIZE, engines | on_one_thread), (1, without_marian | on_one_thread))
+        for beam_size, searched in (
+            (BEAM_SIZE, engines | on_one_thread),
+            (1, without_marian | on_one_thread),
+        )
         for name, engine in searched.items()
         # Marian's threads do not share a sentence, and the executor has only one.
         for threads in sorted({1} if name in {MARIAN, *on_one_thread} else {1, _num_cores()})
@@ -118,8 +139,12 @@ def comparisons(task_path: str, marian: Sequence[str] | None = None, shortlist: 
     return [
         Comparison(f"decoding, float32, {search}", "sentences/s", float32, SAVED_MODEL),
         Comparison(f"decoding, best precision, {search}", "sentences/s", best, fastest),
-        Comparison(f"decoding, float32, greedy, batch {REQUEST_SIZE}", "sentences/s", greedy, SAVED_MODEL),
-        Comparison("decoding, float32, batch 1", "ms per sentence, lower is better", single, SAVED_MODEL),
+        Comparison(
+            f"decoding, float32, greedy, batch {REQUEST_SIZE}", "sentences/s", greedy, SAVED_MODEL
+        ),
+        Comparison(
+            "decoding, float32, batch 1", "ms per sentence, lower is better", single, SAVED_MODEL
+        ),
     ]
 
 
@@ -128,11 +153,18 @@ def _marian(task_path: str, python: str, folder: str) -> Engine:
 
     model, vocabularies, *_ = find_files(pathlib.Path(folder))
     for path in vocabularies:
-        require(path.suffix == ".spm", "--marian", "a folder with vocabularies in .spm files", path.name)
+        require(
+            path.suffix == ".spm", "--marian", "a folder with vocabularies in .spm files", path.name
+        )
     paths = [path.resolve() for path in (model, *vocabularies)]
     for path in paths:
         # pymarian joins its arguments by spaces.
-        require(" " not in str(path), "--marian", "a folder of files without spaces in their paths", str(path))
+        require(
+            " " not in str(path),
+            "--marian",
+            "a folder of files without spaces in their paths",
+            str(path),
+        )
     options = ("--model", paths[0], "--vocabs", *paths[1:])
     return functools.partial(contender, "marian", task_path, *options, python=python)
 
@@ -161,11 +193,13 @@ def _latency(engine: Engine, *options: object) -> Contender:
 
 
 def agreement(first: Sequence[Any], second: Sequence[Any]) -> dict[str, Any]:
-    """Compares the translations of two engines: lists of `[translation, log probability]`, one for each sentence.
+    """Compares the translations of two engines: lists of `[translation, log probability]`, one for
+    each sentence.
 
     Returns:
-        How many "sentences" there are and how many translations are "equal", the largest "score_difference" of these,
-        None without any, and in "others" the two scores of each pair of different translations.
+        How many "sentences" there are and how many translations are "equal", the largest
+        "score_difference" of these, None without any, and in "others" the two scores of each pair
+        of different translations.
     """
     pairs = list(zip(first, second, strict=True))
     differences = [abs(a[1] - b[1]) for a, b in pairs if a[0] == b[0]]
@@ -179,7 +213,10 @@ def agreement(first: Sequence[Any], second: Sequence[Any]) -> dict[str, Any]:
 
 def agreement_lines(engine: str, found: dict[str, Any]) -> Iterator[str]:
     """Describes what `agreement` returned for the SavedModel and another engine."""
-    yield f"{found['equal']:,} of {found['sentences']:,} translations of {SAVED_MODEL} and {engine} are equal"
+    yield (
+        f"{found['equal']:,} of {found['sentences']:,} translations of {SAVED_MODEL} and "
+        f"{engine} are equal"
+    )
     if found["equal"]:
         yield f"    their log probabilities differ by {found['score_difference']:.1e} at most"
     for first, second in found["others"]:
@@ -197,16 +234,23 @@ def bleu_lines(tables: Sequence[Comparison], num_sentences: int) -> Iterator[str
 def main() -> None:
     """Runs the benchmark from the command line."""
     parser = make_parser("benchmarks.decoding", __doc__)
-    parser.add_argument("--model-dir", metavar="DIR", required=True, help="directory of a trained model")
+    parser.add_argument(
+        "--model-dir", metavar="DIR", required=True, help="directory of a trained model"
+    )
     add_data_option(parser)
     parser.add_argument(
         "--marian",
         nargs=2,
         metavar=("PYTHON", "DIR"),
-        help="the Python interpreter of an environment with pymarian, and the folder that the model was imported from",
+        help="the Python interpreter of an environment with pymarian, and the folder that the "
+        "model was imported from",
     )
-    parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES, help="comparisons (default: all)")
-    parser.add_argument("--sentences", type=int, metavar="N", help="translate the first N sentences only")
+    parser.add_argument(
+        "--tables", nargs="+", choices=TABLES, default=TABLES, help="comparisons (default: all)"
+    )
+    parser.add_argument(
+        "--sentences", type=int, metavar="N", help="translate the first N sentences only"
+    )
     options = parse_options(parser)
     with tempfile.TemporaryDirectory() as path:
         try:
@@ -217,16 +261,31 @@ def main() -> None:
             tables = [table for name, table in every if name in options.tables]
             pairs = sentence_pairs(options.data, "test", options.sentences)
             task, translator = prepare(
-                path, options.model_dir, pairs, usable_precisions(), beam_sizes=(BEAM_SIZE, 1), length_penalty=0.0
+                path,
+                options.model_dir,
+                pairs,
+                usable_precisions(),
+                beam_sizes=(BEAM_SIZE, 1),
+                length_penalty=0.0,
             )
             export_ctranslate2(translator, task.path / "ctranslate2")
         except Error as error:
             parser.error(str(error))
         measure(tables, options.repeats)
-        answers = {name: found for name in (SAVED_MODEL, CTRANSLATE2, MARIAN) if (found := task.read_answers(name))}
+        answers = {
+            name: found
+            for name in (SAVED_MODEL, CTRANSLATE2, MARIAN)
+            if (found := task.read_answers(name))
+        }
     ours = answers.pop(SAVED_MODEL, None)
     agreements = {name: agreement(ours, theirs) for name, theirs in answers.items()} if ours else {}
-    publish(options.json, tables, data=options.data or GENERATED, sentences=len(pairs), agreement=agreements)
+    publish(
+        options.json,
+        tables,
+        data=options.data or GENERATED,
+        sentences=len(pairs),
+        agreement=agreements,
+    )
     print("", *bleu_lines(tables, len(pairs)), sep="\n")
     for name, counts in agreements.items():
         print(*agreement_lines(name, counts), sep="\n")

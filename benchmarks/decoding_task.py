@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from benchmarks.processes import Report
 
 if TYPE_CHECKING:
-    from keras_transformer.training.text.corpus import SentencePairs
-
     from keras_transformer.config.values import Precision
+    from keras_transformer.training.text.corpus import SentencePairs
     from keras_transformer.translation import Translator
 
 BEAM_SIZE = 4
@@ -31,9 +30,11 @@ Answer = TypeVar("Answer")
 
 
 class DecodingTask:
-    """A directory with the text, the longest sentence first, and with a trained model in the form of each engine.
+    """A directory with the text, the longest sentence first, and with a trained model in the form
+    of each engine.
 
-        saved_models/               for each precision and beam size, as `keras-transformer export` writes them, and
+        saved_models/               for each precision and beam size, as `keras-transformer export`
+        writes them, and
                                     once more with the shortlist if the model has one
         ctranslate2/1               the same weights for CTranslate2, and the tokenizer's files
         task.json                   texts and limits
@@ -57,7 +58,8 @@ class DecodingTask:
         return self.path / "saved_models" / name / "1"
 
     def requests(self, size: int = REQUEST_SIZE, every: int = 1) -> list[list[str]]:
-        """Returns the sources in requests of a size, the last of which may be smaller; of every n-th sentence only."""
+        """Returns the sources in requests of a size, the last of which may be smaller; of every
+        n-th sentence only."""
         sources = self.facts["sources"][::every]
         return [sources[begin : begin + size] for begin in range(0, len(sources), size)]
 
@@ -69,27 +71,35 @@ class DecodingTask:
     ) -> Report:
         """Translates all requests after a warm-up, and reports the speed.
 
-        `translate` takes a request and returns its translations and scores; `options` are those of `make_parser`.
+        `translate` takes a request and returns its translations and scores; `options` are those of
+        `make_parser`.
         """
         import sacrebleu
 
         requests = self.requests(options.request_size, options.every)
         send_requests(translate, requests, options.at_once)
         answers, seconds = send_requests(translate, requests, options.at_once)
-        translations, scores = ([value for answer in answers for value in answer[part]] for part in (0, 1))
+        translations, scores = (
+            [value for answer in answers for value in answer[part]] for part in (0, 1)
+        )
         if options.answers:
             self.write_answers(options.answers, translations, scores)
-        bleu = sacrebleu.corpus_bleu(translations, [self.facts["references"][:: options.every]]).score
+        bleu = sacrebleu.corpus_bleu(
+            translations, [self.facts["references"][:: options.every]]
+        ).score
         return {**make_report(len(translations), seconds, versions), "bleu": bleu}
 
-    def write_answers(self, name: str, translations: Sequence[str], scores: Sequence[float]) -> None:
+    def write_answers(
+        self, name: str, translations: Sequence[str], scores: Sequence[float]
+    ) -> None:
         """Writes the translations of all sentences and their scores under a name."""
         path = self._answers_path(name)
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(list(zip(translations, scores, strict=True))))
 
     def read_answers(self, name: str) -> list[Any] | None:
-        """Reads what `write_answers` wrote: a list of `[translation, score]`, None if there is none of that name."""
+        """Reads what `write_answers` wrote: a list of `[translation, score]`, None if there is none
+        of that name."""
         path = self._answers_path(name)
         return json.loads(path.read_text()) if path.exists() else None
 
@@ -113,18 +123,34 @@ def send_requests(
 
 def make_report(num_sentences: int, seconds: float, versions: Mapping[str, str]) -> Report:
     """Makes the report of a contender: `value` is its speed in sentences per second."""
-    return {"value": num_sentences / seconds, "sentences": num_sentences, "seconds": seconds, "versions": versions}
+    return {
+        "value": num_sentences / seconds,
+        "sentences": num_sentences,
+        "seconds": seconds,
+        "versions": versions,
+    }
 
 
 def make_parser(documentation: str | None) -> argparse.ArgumentParser:
-    """Makes the parser of a contender, whose description is the first line of its module's docstring."""
-    parser = argparse.ArgumentParser(description=(documentation or "").partition("\n")[0], allow_abbrev=False)
+    """Makes the parser of a contender, whose description is the first line of its module's
+    docstring."""
+    parser = argparse.ArgumentParser(
+        description=(documentation or "").partition("\n")[0], allow_abbrev=False
+    )
     parser.add_argument("task", metavar="TASK", help="the task's directory")
     parser.add_argument("--beam-size", type=int, default=BEAM_SIZE, metavar="N")
-    parser.add_argument("--request-size", type=int, default=REQUEST_SIZE, metavar="N", help="sentences in a request")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="translate only every N-th sentence")
-    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="requests sent at the same time")
-    parser.add_argument("--answers", metavar="NAME", help="save translations and scores under this name")
+    parser.add_argument(
+        "--request-size", type=int, default=REQUEST_SIZE, metavar="N", help="sentences in a request"
+    )
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="translate only every N-th sentence"
+    )
+    parser.add_argument(
+        "--at-once", type=int, default=1, metavar="N", help="requests sent at the same time"
+    )
+    parser.add_argument(
+        "--answers", metavar="NAME", help="save translations and scores under this name"
+    )
     return parser
 
 
@@ -142,7 +168,8 @@ def prepare(
         path: str or path of the directory, which is made if it does not exist.
         model_dir: str or path of a trained model's directory.
         pairs: SentencePairs to translate.
-        precisions: list of "float32" or "bfloat16". What to export SavedModels in. Defaults to float32.
+        precisions: list of "float32" or "bfloat16". What to export SavedModels in. Defaults to
+            float32.
         beam_sizes: list of int. What to export SavedModels for. Defaults to 4.
         length_penalty: float or None. That of all searches. Defaults to None, the model's own.
 
@@ -153,7 +180,6 @@ def prepare(
         ConfigError: `model_dir` is not the directory of a trained model.
     """
     from keras_transformer.export.servable import export_servable
-
     from keras_transformer.model_dir.directory import ModelDir
     from keras_transformer.translation import Translator
 
@@ -169,11 +195,15 @@ def prepare(
         precision, beam_size, shortlist = case
         decoding = dataclasses.replace(decoding, beam_size=beam_size)
         translators[case] = Translator.load(model_dir, decoding, precision, shortlist=shortlist)
-        export_servable(translators[case], task.saved_model(*case).parent, signatures=["serving_default"])
+        export_servable(
+            translators[case], task.saved_model(*case).parent, signatures=["serving_default"]
+        )
 
     translator = translators[precisions[0], beam_sizes[0], shortlists[-1]]
     num_tokens = translator.num_tokens(list(pairs.source))
-    longest_first = sorted(zip(-num_tokens, pairs.source, pairs.target, strict=True), key=lambda pair: pair[0])
+    longest_first = sorted(
+        zip(-num_tokens, pairs.source, pairs.target, strict=True), key=lambda pair: pair[0]
+    )
     facts = {
         "max_length": translator.model.config.max_length,
         "forbidden_tokens": translator.decoding.forbidden_tokens,

@@ -1,11 +1,13 @@
-"""Random hostile texts, sent to every signature of a SavedModel: its answers are checked, time and memory are measured.
+"""Random hostile texts, sent to every signature of a SavedModel: its answers are checked, time and
+memory are measured.
 
     python -m benchmarks.fuzzing --servable servable/en-de/1 --texts 20000 --json fuzzing.json
 
-Random bytes, invalid UTF-8, control characters, surrogates, text from right to left, thousands of combining marks,
-special symbols, lines of a megabyte, ..., in requests of 31 and an ordinary text. Each signature has a process of its
-own, which draws them (contenders/fuzzed_requests.py). "MB more" is by how much it raises the peak of the process'
-resident memory. A wrong answer ends the process with a message.
+Random bytes, invalid UTF-8, control characters, surrogates, text from right to left, thousands of
+combining marks, special symbols, lines of a megabyte, ..., in requests of 31 and an ordinary text.
+Each signature has a process of its own, which draws them (contenders/fuzzed_requests.py). "MB more"
+is by how much it raises the peak of the process' resident memory. A wrong answer ends the process
+with a message.
 """
 
 import sys
@@ -20,21 +22,35 @@ def main() -> None:
     """Runs the benchmark from the command line."""
     names = [name for name in typing.get_args(SignatureName) if name != "translate"]
     parser = make_parser("benchmarks.fuzzing", __doc__, repeats=1)
-    parser.add_argument("--servable", metavar="DIR", required=True, help="a version's directory, as `export` writes it")
-    parser.add_argument("--texts", type=int, default=20_000, metavar="N", help="for each signature (%(default)s)")
-    parser.add_argument("--signatures", nargs="+", default=names, metavar="NAME", help="(all but `translate`)")
+    parser.add_argument(
+        "--servable",
+        metavar="DIR",
+        required=True,
+        help="a version's directory, as `export` writes it",
+    )
+    parser.add_argument(
+        "--texts", type=int, default=20_000, metavar="N", help="for each signature (%(default)s)"
+    )
+    parser.add_argument(
+        "--signatures", nargs="+", default=names, metavar="NAME", help="(all but `translate`)"
+    )
     options = parse_options(parser)
     contenders = {
-        name: contender("fuzzed_requests", options.servable, name, options.texts) for name in options.signatures
+        name: contender("fuzzed_requests", options.servable, name, options.texts)
+        for name in options.signatures
     }
-    comparison = Comparison("hostile texts", "seconds of the slowest request, lower is better", contenders)
+    comparison = Comparison(
+        "hostile texts", "seconds of the slowest request, lower is better", contenders
+    )
     measure([comparison], options.repeats)
     publish(options.json, [comparison], servable=options.servable, texts=options.texts)
     print()
     for name, (report, *_) in comparison.reports.items():
         print(
-            f"{name}: {options.texts:,} texts, {report['truncated']:,} truncated, {report['texts_per_second']:,.0f} "
-            f"texts/s, a median request {report['median']:.2f} s, {report['megabytes']:,.0f} MB more"
+            f"{name}: {options.texts:,} texts, {report['truncated']:,} truncated, "
+            f"{report['texts_per_second']:,.0f} "
+            f"texts/s, a median request {report['median']:.2f} s, {report['megabytes']:,.0f} MB "
+            f"more"
         )
     if comparison.failures:
         sys.exit(1)

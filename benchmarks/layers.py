@@ -2,9 +2,9 @@
 
     python -m benchmarks.layers --json layers.json
 
-Measured are an encoder layer, a decoder layer and an attention layer alone, each as a Keras model of its own: its
-forward pass (`predict_on_batch`) and its training step (`train_on_batch`), compiled as Keras does by default. All
-blocks of one backend run in one process and take turns, step by step.
+Measured are an encoder layer, a decoder layer and an attention layer alone, each as a Keras model
+of its own: its forward pass (`predict_on_batch`) and its training step (`train_on_batch`), compiled
+as Keras does by default. All blocks of one backend run in one process and take turns, step by step.
 """
 
 import argparse
@@ -38,11 +38,15 @@ def attention_models(length: int) -> dict[str, Callable[[], Any]]:
         inputs = keras.Input((length, D_MODEL))
         return keras.Model(inputs, layer_class(NUM_HEADS, D_MODEL // NUM_HEADS)(inputs, inputs))
 
-    return {"ours": lambda: model(MultiHeadAttention), "stock Keras": lambda: model(keras.layers.MultiHeadAttention)}
+    return {
+        "ours": lambda: model(MultiHeadAttention),
+        "stock Keras": lambda: model(keras.layers.MultiHeadAttention),
+    }
 
 
 def block_models(kind: str, num_inputs: int, length: int) -> dict[str, Callable[[], Any]]:
-    """Returns functions that make a model of one layer of a kind, "Encoder" or "Decoder", by library."""
+    """Returns functions that make a model of one layer of a kind, "Encoder" or "Decoder", by
+    library."""
     import keras
 
     import keras_transformer
@@ -59,7 +63,10 @@ def block_models(kind: str, num_inputs: int, length: int) -> dict[str, Callable[
 
     layer_class = getattr(keras_transformer, f"{kind}Layer")
     ours = layer_class(NUM_HEADS, D_FF, dropout=DROPOUT, attention_bias=True, epsilon=EPSILON)
-    blocks = {"ours": ours, "stock Keras": {"Encoder": _stock_encoder, "Decoder": _stock_decoder}[kind]}
+    blocks = {
+        "ours": ours,
+        "stock Keras": {"Encoder": _stock_encoder, "Decoder": _stock_decoder}[kind],
+    }
     if importlib.util.find_spec("keras_hub"):
         blocks["KerasHub"] = hub_block
     return {name: lambda block=block: model(block) for name, block in blocks.items()}
@@ -77,15 +84,21 @@ def _stock_decoder(target: Any, source: Any) -> Any:
 def _stock_attention(query: Any, value: Any, **arguments: Any) -> Any:
     import keras
 
-    hidden = keras.layers.MultiHeadAttention(NUM_HEADS, D_MODEL // NUM_HEADS)(query, value, **arguments)
-    return keras.layers.LayerNormalization(epsilon=EPSILON)(query + keras.layers.Dropout(DROPOUT)(hidden))
+    hidden = keras.layers.MultiHeadAttention(NUM_HEADS, D_MODEL // NUM_HEADS)(
+        query, value, **arguments
+    )
+    return keras.layers.LayerNormalization(epsilon=EPSILON)(
+        query + keras.layers.Dropout(DROPOUT)(hidden)
+    )
 
 
 def _stock_feed_forward(inputs: Any) -> Any:
     import keras
 
     hidden = keras.layers.Dense(D_MODEL)(keras.layers.Dense(D_FF, activation="relu")(inputs))
-    return keras.layers.LayerNormalization(epsilon=EPSILON)(inputs + keras.layers.Dropout(DROPOUT)(hidden))
+    return keras.layers.LayerNormalization(epsilon=EPSILON)(
+        inputs + keras.layers.Dropout(DROPOUT)(hidden)
+    )
 
 
 MODELS = {
@@ -96,7 +109,8 @@ MODELS = {
 
 
 def measure(seconds: float) -> list[dict[str, Any]]:
-    """Measures all blocks on the backend of this process: records with the median milliseconds of each library."""
+    """Measures all blocks on the backend of this process: records with the median milliseconds of
+    each library."""
     import keras
     import numpy as np
 
@@ -110,15 +124,27 @@ def measure(seconds: float) -> list[dict[str, Any]]:
             for library, make in models(length).items():
                 model = make()
                 model.compile("sgd", "mse")
-                features = np.random.default_rng(0).normal(size=(batch, length, D_MODEL)).astype("float32")
+                features = (
+                    np.random.default_rng(0).normal(size=(batch, length, D_MODEL)).astype("float32")
+                )
                 inputs = [features] * len(model.inputs)
-                calls["forward"][library] = lambda m=model, x=inputs: synchronized(m.predict_on_batch(x))
-                calls["training step"][library] = lambda m=model, x=inputs, y=features: synchronized(
-                    m.train_on_batch(x, y)
+                calls["forward"][library] = lambda m=model, x=inputs: synchronized(
+                    m.predict_on_batch(x)
+                )
+                calls["training step"][library] = lambda m=model, x=inputs, y=features: (
+                    synchronized(m.train_on_batch(x, y))
                 )
             for task, contenders in calls.items():
                 times = _take_turns(contenders, seconds)
-                records.append({"block": name, "task": task, "batch": batch, "length": length, "milliseconds": times})
+                records.append(
+                    {
+                        "block": name,
+                        "task": task,
+                        "batch": batch,
+                        "length": length,
+                        "milliseconds": times,
+                    }
+                )
     return records
 
 
@@ -138,10 +164,14 @@ def _take_turns(contenders: dict[str, Callable[[], None]], seconds: float) -> di
 def main() -> None:
     """Runs the benchmark from the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.layers", description=(__doc__ or "").partition("\n")[0], allow_abbrev=False
+        prog="python -m benchmarks.layers",
+        description=(__doc__ or "").partition("\n")[0],
+        allow_abbrev=False,
     )
     parser.add_argument("--json", metavar="FILE", help="file to write the measurements to")
-    parser.add_argument("--seconds", type=float, default=4, help="for each block and task (%(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=4, help="for each block and task (%(default)s)"
+    )
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS))
     parser.add_argument("--records", action="store_true", help=argparse.SUPPRESS)
     add_machine_options(parser)
@@ -152,7 +182,14 @@ def main() -> None:
         return
     tables = {}
     for backend in options.backends:
-        command = [sys.executable, "-m", "benchmarks.layers", "--records", "--seconds", str(options.seconds)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.layers",
+            "--records",
+            "--seconds",
+            str(options.seconds),
+        ]
         environment = {**os.environ, "KERAS_BACKEND": backend}
         finished = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
         tables[backend] = json.loads(finished.stdout.splitlines()[-1])
@@ -160,12 +197,18 @@ def main() -> None:
         for record in tables[backend]:
             times = record["milliseconds"]
             cells = ", ".join(
-                f"{library} {format_number(value)} ({value / times['ours']:.2f})" for library, value in times.items()
+                f"{library} {format_number(value)} ({value / times['ours']:.2f})"
+                for library, value in times.items()
             )
-            print(f"{record['block']:13} {record['task']:13} {record['batch']:3} x {record['length']:3}: {cells}")
+            print(
+                f"{record['block']:13} {record['task']:13} {record['batch']:3} x "
+                f"{record['length']:3}: {cells}"
+            )
     if options.json:
         with replacing(options.json) as temporary:
-            temporary.write_text(json.dumps({"machine": machine(), "tables": tables}, indent=1) + "\n")
+            temporary.write_text(
+                json.dumps({"machine": machine(), "tables": tables}, indent=1) + "\n"
+            )
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
     python -m benchmarks.long_corpus --json long_corpus.json
 
-Generated pairs in compressed shards, `.gz` and `.zst` in turns, are read by `keras-transformer check-data` and by
-`keras-transformer train`, which trains the preset `tiny`. The reports in the JSON file have the seconds of each run.
-The text is made of invented words whose frequencies follow Zipf's law.
+Generated pairs in compressed shards, `.gz` and `.zst` in turns, are read by `keras-transformer
+check-data` and by `keras-transformer train`, which trains the preset `tiny`. The reports in the
+JSON file have the seconds of each run. The text is made of invented words whose frequencies follow
+Zipf's law.
 """
 
 import gzip
@@ -30,15 +31,21 @@ MIN_WORDS, MAX_WORDS = 4, 20
 _LINES_PER_CHUNK = 100_000
 
 
-def write_shards(directory: pathlib.Path, name: str, num_lines: int, lines_per_shard: int, seed: int) -> str:
-    """Writes random lines into compressed files, `.gz` and `.zst` in turns, and returns the pattern of the files.
+def write_shards(
+    directory: pathlib.Path, name: str, num_lines: int, lines_per_shard: int, seed: int
+) -> str:
+    """Writes random lines into compressed files, `.gz` and `.zst` in turns, and returns the pattern
+    of the files.
 
-    Their names end with `name`, such as "en", and the suffix. The seed determines the words as well as the lines.
+    Their names end with `name`, such as "en", and the suffix. The seed determines the words as well
+    as the lines.
     """
     rest = lines(num_lines, seed)
     for number in range(-(-num_lines // lines_per_shard)):
         suffix, open_compressed = (("gz", gzip.open), ("zst", zstandard.open))[number % 2]
-        with open_compressed(directory / f"shard-{number:03d}.{name}.{suffix}", "wt", encoding="utf-8") as file:
+        with open_compressed(
+            directory / f"shard-{number:03d}.{name}.{suffix}", "wt", encoding="utf-8"
+        ) as file:
             file.writelines(itertools.islice(rest, lines_per_shard))
     return str(directory / f"shard-*.{name}.*")
 
@@ -50,14 +57,19 @@ def lines(num_lines: int, seed: int) -> Iterator[str]:
     words = np.array([word(rank, syllables) for rank in range(NUM_WORDS)], dtype=object)
     cumulative_frequencies = np.cumsum(1 / np.arange(1, NUM_WORDS + 1))
     for begin in range(0, num_lines, _LINES_PER_CHUNK):
-        lengths = random.integers(MIN_WORDS, MAX_WORDS + 1, min(_LINES_PER_CHUNK, num_lines - begin))
+        lengths = random.integers(
+            MIN_WORDS, MAX_WORDS + 1, min(_LINES_PER_CHUNK, num_lines - begin)
+        )
         points = random.random(lengths.sum()) * cumulative_frequencies[-1]
         chosen = iter(words[np.searchsorted(cumulative_frequencies, points)].tolist())
-        yield from (" ".join(itertools.islice(chosen, length)) + "\n" for length in lengths.tolist())
+        yield from (
+            " ".join(itertools.islice(chosen, length)) + "\n" for length in lengths.tolist()
+        )
 
 
 def word(rank: int, syllables: Sequence[str]) -> str:
-    """Writes a number in the positional system whose digits are the syllables: different numbers, different words."""
+    """Writes a number in the positional system whose digits are the syllables: different numbers,
+    different words."""
     text = ""
     while rank >= len(syllables):
         rank, digit = divmod(rank, len(syllables))
@@ -65,8 +77,11 @@ def word(rank: int, syllables: Sequence[str]) -> str:
     return text + syllables[rank]
 
 
-def contenders_of_text(directory: pathlib.Path, num_pairs: int, steps: int) -> tuple[Contender, Contender]:
-    """Writes a text to a new directory, and returns what reads it: `check-data` and `train` for some steps."""
+def contenders_of_text(
+    directory: pathlib.Path, num_pairs: int, steps: int
+) -> tuple[Contender, Contender]:
+    """Writes a text to a new directory, and returns what reads it: `check-data` and `train` for
+    some steps."""
     directory.mkdir()
     source, target = (
         write_shards(directory, language, num_pairs, -(-num_pairs // _SHARDS), seed)
@@ -93,11 +108,15 @@ def main() -> None:
         metavar="N",
         help="sentence pairs of each text (100,000 and 5,000,000)",
     )
-    parser.add_argument("--steps", type=int, default=200, metavar="N", help="steps of the training (%(default)s)")
+    parser.add_argument(
+        "--steps", type=int, default=200, metavar="N", help="steps of the training (%(default)s)"
+    )
     options = parse_options(parser)
     with tempfile.TemporaryDirectory() as directory:
         contenders = {
-            f"{size:,} pairs": contenders_of_text(pathlib.Path(directory, str(size)), size, options.steps)
+            f"{size:,} pairs": contenders_of_text(
+                pathlib.Path(directory, str(size)), size, options.steps
+            )
             for size in options.pairs
         }
         comparisons = [

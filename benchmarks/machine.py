@@ -1,4 +1,5 @@
-"""The machine that the benchmarks run on, and the smaller one that `--isa` and `--cores` make of it.
+"""The machine that the benchmarks run on, and the smaller one that `--isa` and `--cores` make of
+it.
 
 Both options change this process, so that every process that it starts inherits them.
 """
@@ -30,12 +31,17 @@ NO_BFLOAT16 = "with oneDNN limited to AVX2, bfloat16 products fail"
 
 def add_machine_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that `restrict` applies: `--isa` and `--cores`."""
-    parser.add_argument("--isa", choices=("avx2",), help="the newest instructions to use (default: all)")
-    parser.add_argument("--cores", type=int, metavar="N", help="use only the first N cores (default: all)")
+    parser.add_argument(
+        "--isa", choices=("avx2",), help="the newest instructions to use (default: all)"
+    )
+    parser.add_argument(
+        "--cores", type=int, metavar="N", help="use only the first N cores (default: all)"
+    )
 
 
 def restrict(isa: str | None, cores: int | None) -> None:
-    """Restricts this process and all that it starts from now on. Call it before anything is computed.
+    """Restricts this process and all that it starts from now on. Call it before anything is
+    computed.
 
     Raises:
         ConfigError: There are fewer cores.
@@ -55,11 +61,16 @@ def is_limited_to_avx2() -> bool:
 
 
 def machine() -> dict[str, Any]:
-    """Describes the machine: its processor, system and Python, and the instructions and cores that may be used.
+    """Describes the machine: its processor, system and Python, and the instructions and cores that
+    may be used.
 
     `isa` is None if all instructions of the processor may be used.
     """
-    models = [line for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    models = [
+        line
+        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        if "model name" in line
+    ]
     return {
         "processor": models[0].partition(":")[2].strip() if models else platform.machine(),
         "isa": "AVX2" if is_limited_to_avx2() else None,
@@ -70,7 +81,8 @@ def machine() -> dict[str, Any]:
 
 
 def restrictions() -> str:
-    """Returns the instructions, if they are limited, and the number of cores as text: "AVX2, 1 core"."""
+    """Returns the instructions, if they are limited, and the number of cores as text: "AVX2, 1
+    core"."""
     cores = len(os.sched_getaffinity(0))
     instructions = "AVX2, " if is_limited_to_avx2() else ""
     return f"{instructions}{cores} core{'s' if cores > 1 else ''}"

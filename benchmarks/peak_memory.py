@@ -2,9 +2,9 @@
 
     python -m benchmarks.peak_memory COMMAND ...
 
-Runs the command and prints a report: `value` is its peak resident memory in MB, `seconds` the time that it took. The
-peak that Linux reports for a command is at least the memory of the process that starts it; therefore this is a process
-of its own, and imports little.
+Runs the command and prints a report: `value` is its peak resident memory in MB, `seconds` the time
+that it took. The peak that Linux reports for a command is at least the memory of the process that
+starts it; therefore this is a process of its own, and imports little.
 """
 
 import json

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# What one run measured: `value`, the `versions` of the packages, and whatever else is worth keeping.
+# What one run measured: `value`, the `versions` of the packages, and whatever else is worth
+# keeping.
 Report = dict[str, Any]
 # Runs a contender once.
 Contender = Callable[[], Report]
@@ -23,7 +24,9 @@ class RunFailed(Exception):
     """A contender could not be run; the message gives the reason in one line."""
 
 
-def contender(module: str, *arguments: object, python: str = sys.executable, **environment: str) -> Contender:
+def contender(
+    module: str, *arguments: object, python: str = sys.executable, **environment: str
+) -> Contender:
     """Returns a contender that runs a module of `benchmarks.contenders` as a process.
 
     Args:
@@ -33,7 +36,14 @@ def contender(module: str, *arguments: object, python: str = sys.executable, **e
         environment: str. Environment variables that differ from this process'.
     """
     changes = [f"{name}={value}" for name, value in environment.items()]
-    command = ["env", *changes, python, "-m", f"benchmarks.contenders.{module}", *map(str, arguments)]
+    command = [
+        "env",
+        *changes,
+        python,
+        "-m",
+        f"benchmarks.contenders.{module}",
+        *map(str, arguments),
+    ]
     return functools.partial(run_for_report, command)
 
 
@@ -46,15 +56,24 @@ def skipped(reason: str) -> Contender:
     return fail
 
 
-def run_for_report(command: Sequence[object], input_path: str | os.PathLike[str] = os.devnull) -> Report:
-    """Runs a process in the root of the repository, whose last line of standard output is its report in JSON.
+def run_for_report(
+    command: Sequence[object], input_path: str | os.PathLike[str] = os.devnull
+) -> Report:
+    """Runs a process in the root of the repository, whose last line of standard output is its
+    report in JSON.
 
     Raises:
-        RunFailed: The process exited with an error; the message is the last line of its standard error.
+        RunFailed: The process exited with an error; the message is the last line of its standard
+            error.
     """
     with open(input_path, "rb") as file:
         process = subprocess.run(
-            list(map(str, command)), cwd=ROOT, stdin=file, capture_output=True, text=True, errors="replace"
+            list(map(str, command)),
+            cwd=ROOT,
+            stdin=file,
+            capture_output=True,
+            text=True,
+            errors="replace",
         )
     if process.returncode:
         raise RunFailed(last_line(process.stderr) or f"exit status {process.returncode}")

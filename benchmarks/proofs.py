@@ -1,11 +1,13 @@
-"""Whether the proof of an export refuses healthy models: weakly trained ones, whose searches rounding often decides.
+"""Whether the proof of an export refuses healthy models: weakly trained ones, whose searches
+rounding often decides.
 
     python -m benchmarks.proofs --models build/proofs --rounds 15 --json proofs.json
 
-20 models of 0.2 million parameters are trained for 20 to 200 updates. In each round a graph is saved with random
-settings: a signature, the beam, the length penalty, the precision, and in some with float32 weights the inputs of
-products rounded to 10 bits in the SavedModel alone, as TF32 does on a GPU. A process loads it on one core or two, with
-oneDNN or without. Then `verify` compares it with the translator, with the weights of each model in turn.
+20 models of 0.2 million parameters are trained for 20 to 200 updates. In each round a graph is
+saved with random settings: a signature, the beam, the length penalty, the precision, and in some
+with float32 weights the inputs of products rounded to 10 bits in the SavedModel alone, as TF32 does
+on a GPU. A process loads it on one core or two, with oneDNN or without. Then `verify` compares it
+with the translator, with the weights of each model in turn.
 """
 
 import argparse
@@ -25,18 +27,18 @@ from unittest import mock
 import keras
 import numpy as np
 import tensorflow as tf
-from keras_transformer.export import requests
-from keras_transformer.export.servable import Servable
-from keras_transformer.export.signatures import SIGNATURES
-from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 from benchmarks.text import sentence_pairs
 from keras_transformer.config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
 from keras_transformer.config.values import SignatureName
 from keras_transformer.errors import VerificationError
+from keras_transformer.export import requests
+from keras_transformer.export.servable import Servable
+from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
+from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.translation import Translator
 
 NAMES: list[SignatureName] = [
@@ -76,7 +78,9 @@ def train(folder: pathlib.Path, data: str | None) -> None:
     source, labels = (_padded(tokenizer, texts) for texts in (pairs.source, pairs.target))
     target = np.pad(labels[:, :-1], [(0, 0), (1, 0)], constant_values=tokenizer.start_id)
     size = tokenizer.vocab_size
-    config = TransformerConfig(size, size, num_layers=2, d_model=64, d_ff=128, num_heads=4, dropout=0.0, max_length=128)
+    config = TransformerConfig(
+        size, size, num_layers=2, d_model=64, d_ff=128, num_heads=4, dropout=0.0, max_length=128
+    )
     for seed in range(NUM_SEEDS):
         order = np.random.default_rng(seed).permutation(len(source))
         model = build_transformer(config, dtype="float32")
@@ -99,7 +103,8 @@ def _padded(tokenizer: Any, texts: list[str]) -> np.ndarray:
 
 @contextlib.contextmanager
 def rounded_products() -> Iterator[None]:
-    """In this block, graphs are traced in which the inputs of products are rounded to 10 bits after the first."""
+    """In this block, graphs are traced in which the inputs of products are rounded to 10 bits after
+    the first."""
 
     def rounded(value: Any) -> Any:
         value = tf.convert_to_tensor(value)
@@ -125,14 +130,21 @@ def rounded_products() -> Iterator[None]:
 
 
 def verify_all(models: list[pathlib.Path], rng: random.Random) -> Iterator[dict[str, Any]]:
-    """Saves a graph with random settings, and yields for each model whether it is refused with its weights."""
+    """Saves a graph with random settings, and yields for each model whether it is refused with its
+    weights."""
     precision: Any = rng.choice(["float32", "float32", "float32", "bfloat16", "int8-weights"])
     is_tf32 = precision != "bfloat16" and rng.random() < 0.4
-    decoding = DecodingConfig(beam_size=rng.choice([1, 2, 4, 8]), length_penalty=rng.choice([0.0, 0.6, 1.0]))
+    decoding = DecodingConfig(
+        beam_size=rng.choice([1, 2, 4, 8]), length_penalty=rng.choice([0.0, 0.6, 1.0])
+    )
     name = rng.choice(NAMES)
     cores = sorted(os.sched_getaffinity(0))[: rng.choice([1, 2])]
     onednn = rng.choice("01")
-    settings = {"signature": name, "beam": decoding.beam_size, "length penalty": decoding.length_penalty}
+    settings = {
+        "signature": name,
+        "beam": decoding.beam_size,
+        "length penalty": decoding.length_penalty,
+    }
     settings |= {"precision": precision, "TF32": is_tf32, "cores": len(cores), "oneDNN": onednn}
     translator = Translator.load(models[0], decoding, precision)
     exact = Servable(translator, {name: SIGNATURES[name]})
@@ -153,14 +165,22 @@ def verify_all(models: list[pathlib.Path], rng: random.Random) -> Iterator[dict[
             for model in models:
                 graph = Translator.load(model, decoding, precision).graph
                 with graph.untied_output():
-                    for *variables, values in zip(exact.weights, servable.weights, graph.weights, strict=True):
+                    for *variables, values in zip(
+                        exact.weights, servable.weights, graph.weights, strict=True
+                    ):
                         for variable in variables:
                             variable.assign(values)
                 saved = pathlib.Path(tf.train.Checkpoint(servable).write(f"{path}/{model.name}"))
-                yield {"model": model.name, **settings, **_verify(saved, exact.functions, precision, run, is_tf32)}
+                yield {
+                    "model": model.name,
+                    **settings,
+                    **_verify(saved, exact.functions, precision, run, is_tf32),
+                }
 
 
-def _verify(path: pathlib.Path, functions: Any, precision: str, run: Any, is_tf32: bool) -> dict[str, Any]:
+def _verify(
+    path: pathlib.Path, functions: Any, precision: str, run: Any, is_tf32: bool
+) -> dict[str, Any]:
     with (
         mock.patch.object(requests, "_run_program", run),
         mock.patch.object(requests, "_FLOAT32", requests._TF32 if is_tf32 else requests._FLOAT32),
@@ -178,11 +198,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         allow_abbrev=False, prog="benchmarks.proofs", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--data", metavar="DIR", help="directory of Multi30k (default: generated text)")
-    parser.add_argument("--models", type=pathlib.Path, metavar="DIR", required=True, help="where the models are, or go")
+    parser.add_argument(
+        "--data", metavar="DIR", help="directory of Multi30k (default: generated text)"
+    )
+    parser.add_argument(
+        "--models",
+        type=pathlib.Path,
+        metavar="DIR",
+        required=True,
+        help="where the models are, or go",
+    )
     parser.add_argument("--rounds", type=int, default=15, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the settings")
-    parser.add_argument("--json", metavar="FILE", help="a line with the settings and the outcome of each SavedModel")
+    parser.add_argument(
+        "--json", metavar="FILE", help="a line with the settings and the outcome of each SavedModel"
+    )
     options = parser.parse_args()
     rng, counts = random.Random(options.seed), collections.Counter[str]()
     if not options.models.exists():

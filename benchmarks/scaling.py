@@ -1,10 +1,12 @@
-"""What several workers gain, and what adding up their gradients costs: the same steps in 1, 2 and 4 processes.
+"""What several workers gain, and what adding up their gradients costs: the same steps in 1, 2 and 4
+processes.
 
     python -m benchmarks.scaling --json scaling.json
 
-Each process has one core, from the first on; with more processes than cores they share. All have the same model and
-the same batch altogether, divided into equal shares. They are connected as machines are, by gRPC, over the loopback
-interface. The ratio is the speed in comparison with the first number of workers.
+Each process has one core, from the first on; with more processes than cores they share. All have
+the same model and the same batch altogether, divided into equal shares. They are connected as
+machines are, by gRPC, over the loopback interface. The ratio is the speed in comparison with the
+first number of workers.
 """
 
 import functools
@@ -26,7 +28,13 @@ def measure_workers(number: int, rows: int, steps: int) -> Report:
     processes = []
     for index in range(number):
         task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-        command = [sys.executable, "-m", "benchmarks.contenders.distributed_step", str(rows), str(steps)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.contenders.distributed_step",
+            str(rows),
+            str(steps),
+        ]
         processes.append(
             subprocess.Popen(
                 ["taskset", "--cpu-list", str(cores[index % len(cores)]), *command],
@@ -46,20 +54,30 @@ def measure_workers(number: int, rows: int, steps: int) -> Report:
 def main() -> None:
     """Runs the benchmark from the command line."""
     parser = make_parser("benchmarks.scaling", __doc__)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4], metavar="N", help="(1 2 4)")
-    parser.add_argument("--rows", type=int, default=64, metavar="N", help="of a batch, 30 tokens each (64)")
+    parser.add_argument(
+        "--workers", type=int, nargs="+", default=[1, 2, 4], metavar="N", help="(1 2 4)"
+    )
+    parser.add_argument(
+        "--rows", type=int, default=64, metavar="N", help="of a batch, 30 tokens each (64)"
+    )
     parser.add_argument("--steps", type=int, default=20, metavar="N", help="to time (20)")
     options = parse_options(parser)
     contenders = {
-        f"workers: {number}": functools.partial(measure_workers, number, options.rows, options.steps)
+        f"workers: {number}": functools.partial(
+            measure_workers, number, options.rows, options.steps
+        )
         for number in options.workers
     }
-    comparison = Comparison("training step", "ms, lower is better", contenders, reference=next(iter(contenders)))
+    comparison = Comparison(
+        "training step", "ms, lower is better", contenders, reference=next(iter(contenders))
+    )
     measure([comparison], options.repeats)
     publish(options.json, [comparison], rows=options.rows, steps=options.steps)
     print()
     for name, reports in comparison.reports.items():
-        step, total = (statistics.median(report[field] for report in reports) for field in ("value", "sum"))
+        step, total = (
+            statistics.median(report[field] for report in reports) for field in ("value", "sum")
+        )
         speed = 1000 * options.rows * LENGTH / step
         print(f"{name}: {speed:,.0f} target tokens/s; adding up gradients takes {total:.0f} ms")
 

@@ -1,14 +1,17 @@
-"""Many clients at once, for minutes: errors, latency, throughput and memory of a SavedModel that serves them.
+"""Many clients at once, for minutes: errors, latency, throughput and memory of a SavedModel that
+serves them.
 
     python -m benchmarks.server_load --servable servable/en-de/1 --minutes 5 --grpc --json load.json
 
-The SavedModel runs in a session, as in TensorFlow Serving, after the requests that warm it up; its clients are threads
-of the same process (contenders/loaded_session.py). With `--grpc` they speak TensorFlow Serving's protocol over the
-loopback interface with the server of the tests, which answers four requests at a time; without it, neither a network
-nor a protocol is measured, and all requests are answered at once. With `--batching`, waiting requests are joined, as
-TensorFlow Serving joins them with the parameters of docs/serving.md. Each client sends its next request when it has the
-answer: one to eight texts, of one to four sentences, to `serving_default`, or one sentence with `--single`.
-TensorFlow's own log tells whether a graph was optimized after the warm-up; XLA and Python take no part.
+The SavedModel runs in a session, as in TensorFlow Serving, after the requests that warm it up; its
+clients are threads of the same process (contenders/loaded_session.py). With `--grpc` they speak
+TensorFlow Serving's protocol over the loopback interface with the server of the tests, which
+answers four requests at a time; without it, neither a network nor a protocol is measured, and all
+requests are answered at once. With `--batching`, waiting requests are joined, as TensorFlow Serving
+joins them with the parameters of docs/serving.md. Each client sends its next request when it has
+the answer: one to eight texts, of one to four sentences, to `serving_default`, or one sentence with
+`--single`. TensorFlow's own log tells whether a graph was optimized after the warm-up; XLA and
+Python take no part.
 """
 
 import pathlib
@@ -23,9 +26,18 @@ from keras_transformer.errors import Error
 def main() -> None:
     """Runs the benchmark from the command line."""
     parser = make_parser("benchmarks.server_load", __doc__, repeats=1)
-    parser.add_argument("--servable", metavar="DIR", required=True, help="a version's directory, as `export` writes it")
-    parser.add_argument("--clients", type=int, default=16, metavar="N", help="how many at once (%(default)s)")
-    parser.add_argument("--minutes", type=float, default=5, metavar="N", help="how long they ask (%(default)s)")
+    parser.add_argument(
+        "--servable",
+        metavar="DIR",
+        required=True,
+        help="a version's directory, as `export` writes it",
+    )
+    parser.add_argument(
+        "--clients", type=int, default=16, metavar="N", help="how many at once (%(default)s)"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=5, metavar="N", help="how long they ask (%(default)s)"
+    )
     parser.add_argument("--grpc", action="store_true", help="over TensorFlow Serving's protocol")
     parser.add_argument("--single", action="store_true", help="one sentence in each request")
     parser.add_argument("--batching", action="store_true", help="join the requests that wait")
@@ -33,7 +45,9 @@ def main() -> None:
     options = parse_options(parser)
     with tempfile.TemporaryDirectory() as directory:
         try:
-            source, _ = write_pairs(sentence_pairs(options.data, "test"), pathlib.Path(directory, "test"))
+            source, _ = write_pairs(
+                sentence_pairs(options.data, "test"), pathlib.Path(directory, "test")
+            )
         except Error as error:
             parser.error(str(error))
         run_once = contender(
@@ -50,10 +64,15 @@ def main() -> None:
         after_warm_up, *later = report["megabytes"][1:]
         print(
             f"\n{report['requests']:,} requests, {report['num_errors']:,} errors",
-            "latency: " + ", ".join(f"{name} {1000 * time:,.0f} ms" for name, time in report["latencies"].items()),
-            f"memory: {after_warm_up:,.0f} MB after a tenth of the time, {later[-1]:,.0f} MB at the end, "
+            "latency: "
+            + ", ".join(
+                f"{name} {1000 * time:,.0f} ms" for name, time in report["latencies"].items()
+            ),
+            f"memory: {after_warm_up:,.0f} MB after a tenth of the time, {later[-1]:,.0f} MB at "
+            f"the end, "
             f"{max(later):,.0f} MB at most in between",
-            f"graphs optimized: {report['optimized_in_warm_up']} in warm-up, {report['optimized_later']} later",
+            f"graphs optimized: {report['optimized_in_warm_up']} in warm-up, "
+            f"{report['optimized_later']} later",
             sep="\n",
         )
 

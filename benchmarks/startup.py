@@ -1,10 +1,11 @@
-"""Start-up time: `keras-transformer --help`, and the first translation compared with importing TensorFlow.
+"""Start-up time: `keras-transformer --help`, and the first translation compared with importing
+TensorFlow.
 
     python -m benchmarks.startup --json startup.json
 
-Each value is the time from the start of a process to its first line of output. The translator has the sizes of the
-other benchmarks' model, trained for one step. Each command is run once before it is measured, so that its files are in
-memory.
+Each value is the time from the start of a process to its first line of output. The translator has
+the sizes of the other benchmarks' model, trained for one step. Each command is run once before it
+is measured, so that its files are in memory.
 """
 
 import contextlib
@@ -22,11 +23,16 @@ from benchmarks.processes import ROOT, Contender, Report, RunFailed, last_line, 
 from benchmarks.text import GENERATED, add_data_option, sentence_pairs, vocab_size_for, write_text
 from keras_transformer.errors import Error
 
-HELP, IMPORT_TENSORFLOW, FIRST_TRANSLATION = "keras-transformer --help", "import tensorflow", "first translation"
+HELP, IMPORT_TENSORFLOW, FIRST_TRANSLATION = (
+    "keras-transformer --help",
+    "import tensorflow",
+    "first translation",
+)
 
 
 def time_to_first_line(command: Sequence[object], input: str = "") -> Report:
-    """Measures the seconds from the start of a process with some standard input to its first line of output.
+    """Measures the seconds from the start of a process with some standard input to its first line
+    of output.
 
     Raises:
         RunFailed: The process exited with an error, or printed nothing.
@@ -58,7 +64,9 @@ def contenders(model_dir: str | os.PathLike[str], sentence: str) -> dict[str, Co
     translate = [*COMMAND, "translate", "--model-dir", model_dir]
     return {
         HELP: lambda: time_to_first_line([*COMMAND, "--help"]),
-        IMPORT_TENSORFLOW: lambda: time_to_first_line([sys.executable, "-c", "import tensorflow; print()"]),
+        IMPORT_TENSORFLOW: lambda: time_to_first_line(
+            [sys.executable, "-c", "import tensorflow; print()"]
+        ),
         FIRST_TRANSLATION: lambda: time_to_first_line(translate, f"{sentence}\n"),
     }
 
@@ -75,10 +83,15 @@ def main() -> None:
             text = write_text(options.data, directory)
         except Error as error:
             parser.error(str(error))
-        model_dir, settings = directory / "model", settings_of(SIZES, vocab_size_for(options.data), steps=1)
+        model_dir, settings = (
+            directory / "model",
+            settings_of(SIZES, vocab_size_for(options.data), steps=1),
+        )
         if subprocess.run(list(map(str, train_command(model_dir, text, settings)))).returncode:
             sys.exit("there is no model to translate with")
-        comparison = Comparison("start-up", "seconds", contenders(model_dir, sentence), FIRST_TRANSLATION)
+        comparison = Comparison(
+            "start-up", "seconds", contenders(model_dir, sentence), FIRST_TRANSLATION
+        )
         for run_once in comparison.contenders.values():
             # A failure is reported when the contender is measured.
             with contextlib.suppress(RunFailed):
@@ -87,7 +100,9 @@ def main() -> None:
     publish(options.json, [comparison], data=options.data or GENERATED)
     first, imported = comparison.median(FIRST_TRANSLATION), comparison.median(IMPORT_TENSORFLOW)
     if first is not None and imported is not None:
-        print(f"\nthe first translation takes {first - imported:.1f} s more than importing TensorFlow")
+        print(
+            f"\nthe first translation takes {first - imported:.1f} s more than importing TensorFlow"
+        )
 
 
 if __name__ == "__main__":

@@ -1,26 +1,29 @@
-"""Table 1 of the paper, measured: how the cost of a layer grows with the length of the sequence and with its width.
+"""Table 1 of the paper, measured: how the cost of a layer grows with the length of the sequence and
+with its width.
 
     python -m benchmarks.table1 --json table1.json --picture table1.png
 
-The forward pass of one layer of each kind runs over a sequence of n positions with d features. One size at a time is
-varied, the others are held constant, and a power law is fitted to the cost. Its exponent, the slope of a straight line
-through the logarithms, is compared with Table 1.
+The forward pass of one layer of each kind runs over a sequence of n positions with d features. One
+size at a time is varied, the others are held constant, and a power law is fitted to the cost. Its
+exponent, the slope of a straight line through the logarithms, is compared with Table 1.
 
-Cost: Table 1 counts operations. Measured is the processor time of a single thread, the minimum of several runs. Other
-programs on the machine affect it much less than wall-clock time.
+Cost: Table 1 counts operations. Measured is the processor time of a single thread, the minimum of
+several runs. Other programs on the machine affect it much less than wall-clock time.
 
-Layers: Table 1 counts what relates positions to each other. It leaves out the projections of attention, which take
-n * d * d operations in every kind of attention. To make them negligible, attention has queries, keys and values of
-width d in a single head, but inputs and outputs of 16 features. The recurrent layer is an LSTM; it and the convolution
-have d features at both ends.
+Layers: Table 1 counts what relates positions to each other. It leaves out the projections of
+attention, which take n * d * d operations in every kind of attention. To make them negligible,
+attention has queries, keys and values of width d in a single head, but inputs and outputs of 16
+features. The recurrent layer is an LSTM; it and the convolution have d features at both ends.
 
-Sizes: A power law is visible only where its term dominates. The recurrent layer is therefore so wide that the fixed
-cost of a step is negligible, and neighborhoods are so large that the cost of copying blocks is.
+Sizes: A power law is visible only where its term dominates. The recurrent layer is therefore so
+wide that the fixed cost of a step is negligible, and neighborhoods are so large that the cost of
+copying blocks is.
 
-The other columns of Table 1 are not times. A layer takes n sequential operations if its graph has a loop, otherwise
-one. The maximum path length, the number of layers or steps between the two ends of a sequence, follows from the
-definition of the layer: 1 for self-attention, n steps for recurrence, log n to base k for convolutions with dilations
-1, k, k * k, ..., and n / (r / 2) for neighborhoods, which reach r / 2 positions to each side.
+The other columns of Table 1 are not times. A layer takes n sequential operations if its graph has a
+loop, otherwise one. The maximum path length, the number of layers or steps between the two ends of
+a sequence, follows from the definition of the layer: 1 for self-attention, n steps for recurrence,
+log n to base k for convolutions with dilations 1, k, k * k, ..., and n / (r / 2) for neighborhoods,
+which reach r / 2 positions to each side.
 """
 
 import argparse
@@ -52,7 +55,8 @@ class Kind:
 
     # Makes a Keras layer of the sizes `d` and, where the kind has it, `k` or `r`.
     layer: Callable[..., keras.layers.Layer]
-    # Returns the number of layers or steps between the two ends of a sequence, given `n` and the sizes.
+    # Returns the number of layers or steps between the two ends of a sequence, given `n` and the
+    # sizes.
     path_length: Callable[..., int]
     # Of each size, as in Table 1.
     exponents: Mapping[str, int]
@@ -84,7 +88,8 @@ KINDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """A kind of layer of which one size, "n", "d", "k" or "r", is varied, and the others are held constant."""
+    """A kind of layer of which one size, "n", "d", "k" or "r", is varied, and the others are held
+    constant."""
 
     kind: str
     over: str
@@ -128,7 +133,8 @@ SWEEPS = (
 
 
 def forward(kind: str, n: int, **sizes: int) -> Any:
-    """Returns the forward pass of a layer on `n` random positions, as a `tf.function` without arguments."""
+    """Returns the forward pass of a layer on `n` random positions, as a `tf.function` without
+    arguments."""
     layer = KINDS[kind].layer(**sizes)
     if isinstance(layer, MultiHeadAttention):
         inputs = tf.random.normal((1, n, ATTENTION_INPUT_WIDTH))
@@ -140,15 +146,18 @@ def forward(kind: str, n: int, **sizes: int) -> Any:
 def has_loop(function: Any) -> bool:
     """Returns whether the graph of a `tf.function` has a loop."""
     definition = function.get_concrete_function().graph.as_graph_def()
-    nodes = [*definition.node, *(node for part in definition.library.function for node in part.node_def)]
+    nodes = [
+        *definition.node,
+        *(node for part in definition.library.function for node in part.node_def),
+    ]
     return any(node.op in ("While", "StatelessWhile") for node in nodes)
 
 
 def min_seconds(functions: Sequence[Callable[[], Any]], repeats: int) -> list[float]:
     """Measures the processor time of functions, the minimum of several runs.
 
-    The functions take turns, so that a busy minute of the machine does not affect all runs of one of them. A first run
-    of each is not measured.
+    The functions take turns, so that a busy minute of the machine does not affect all runs of one
+    of them. A first run of each is not measured.
     """
     for function in functions:
         function()
@@ -161,8 +170,11 @@ def min_seconds(functions: Sequence[Callable[[], Any]], repeats: int) -> list[fl
     return seconds
 
 
-def fit_power_law(sizes: Sequence[int] | np.ndarray, costs: Sequence[float] | np.ndarray) -> tuple[float, float]:
-    """Fits `cost = factor * size ** exponent` to logarithms by least squares, and returns exponent and factor."""
+def fit_power_law(
+    sizes: Sequence[int] | np.ndarray, costs: Sequence[float] | np.ndarray
+) -> tuple[float, float]:
+    """Fits `cost = factor * size ** exponent` to logarithms by least squares, and returns exponent
+    and factor."""
     exponent, intercept = np.polyfit(np.log(sizes), np.log(costs), 1)
     return float(exponent), float(np.exp(intercept))
 
@@ -193,32 +205,53 @@ def held_text(result: Mapping[str, Any]) -> str:
 
 
 def print_table(results: Sequence[Mapping[str, Any]]) -> None:
-    """Prints the exponents, the sequential operations and the path lengths of what `measure` returned."""
-    print(", ".join(f"{name} {version}" for name, version in versions("keras", "tensorflow").items()))
+    """Prints the exponents, the sequential operations and the path lengths of what `measure`
+    returned."""
+    print(
+        ", ".join(f"{name} {version}" for name, version in versions("keras", "tensorflow").items())
+    )
     print("\nprocessor time ~ size ** exponent\n")
     line = "{:26} {:>4}  {:>15}  {:>9} {:>6}  {}"
     print(line.format("layer", "over", "from, to", "exponent", "paper", "held"))
     for result in results:
         values = f"{result['values'][0]:,} to {result['values'][-1]:,}"
         exponent = f"{result['exponent']:.2f}"
-        print(line.format(result["layer"], result["over"], values, exponent, result["paper"], held_text(result)))
+        print(
+            line.format(
+                result["layer"],
+                result["over"],
+                values,
+                exponent,
+                result["paper"],
+                held_text(result),
+            )
+        )
     print()
     line = "{:26} {:>7}  {:>21}  {:>19}  {}"
     print(line.format("layer", "n", "sequential operations", "maximum path length", "held"))
     for result in results:
         if result["over"] == "n":
-            counts = (result["values"][-1], result["sequential_operations"], result["maximum_path_length"])
-            print(line.format(result["layer"], *(f"{count:,}" for count in counts), held_text(result)))
+            counts = (
+                result["values"][-1],
+                result["sequential_operations"],
+                result["maximum_path_length"],
+            )
+            print(
+                line.format(result["layer"], *(f"{count:,}" for count in counts), held_text(result))
+            )
 
 
 def draw(results: Sequence[Mapping[str, Any]]) -> "Figure":
-    """Draws times and fitted lines on logarithmic axes, with a panel for each size that is varied."""
+    """Draws times and fitted lines on logarithmic axes, with a panel for each size that is
+    varied."""
     from matplotlib.figure import Figure
 
     panels = (("n", "positions n"), ("d", "width d"), ("kr", "kernel k or neighborhood r"))
     styles = dict(zip(KINDS, zip(("C0", "C3", "C2", "C1"), "osD^", strict=True), strict=True))
     figure = Figure(figsize=(12.5, 5.8), layout="constrained")
-    for axes, (over, label) in zip(figure.subplots(1, len(panels), sharey=True), panels, strict=True):
+    for axes, (over, label) in zip(
+        figure.subplots(1, len(panels), sharey=True), panels, strict=True
+    ):
         for result in results:
             if result["over"] not in over:
                 continue
@@ -226,9 +259,14 @@ def draw(results: Sequence[Mapping[str, Any]]) -> "Figure":
             sizes = np.array(result["values"])
             axes.plot(sizes, result["factor"] * sizes ** result["exponent"], color=color)
             name = f"{result['layer']} ({held_text(result)})"
-            law = f"${result['over']}^{{{result['exponent']:.2f}}}$; Table 1: ${result['over']}^{result['paper']}$"
+            law = (
+                f"${result['over']}^{{{result['exponent']:.2f}}}$; Table 1: "
+                f"${result['over']}^{result['paper']}$"
+            )
             axes.plot(sizes, result["seconds"], marker, color=color, label=f"{name}\n{law}")
-        ticks = sorted({size for result in results if result["over"] in over for size in result["values"]})
+        ticks = sorted(
+            {size for result in results if result["over"] in over for size in result["values"]}
+        )
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xticks(ticks, [str(tick) for tick in ticks], fontsize=8)
@@ -243,20 +281,38 @@ def draw(results: Sequence[Mapping[str, Any]]) -> "Figure":
 def main() -> None:
     """Runs the benchmark from the command line."""
     description = (__doc__ or "").partition("\n")[0]
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.table1", description=description, allow_abbrev=False)
-    parser.add_argument("--json", metavar="FILE", required=True, help="file to write the measurements to")
-    parser.add_argument("--picture", metavar="FILE", help="a .png, .svg or .pdf file to draw them in")
-    parser.add_argument(
-        "--repeats", type=int, default=5, metavar="N", help="number of runs, of which the minimum counts (%(default)s)"
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.table1", description=description, allow_abbrev=False
     )
-    parser.add_argument("--quick", action="store_true", help="use small sizes; the exponents then mean nothing")
+    parser.add_argument(
+        "--json", metavar="FILE", required=True, help="file to write the measurements to"
+    )
+    parser.add_argument(
+        "--picture", metavar="FILE", help="a .png, .svg or .pdf file to draw them in"
+    )
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=5,
+        metavar="N",
+        help="number of runs, of which the minimum counts (%(default)s)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="use small sizes; the exponents then mean nothing"
+    )
     options = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    results = [measure(sweep.quick() if options.quick else sweep, options.repeats) for sweep in SWEEPS]
+    results = [
+        measure(sweep.quick() if options.quick else sweep, options.repeats) for sweep in SWEEPS
+    ]
     print_table(results)
     with replacing(options.json) as path:
-        content = {"versions": versions("keras", "tensorflow"), "machine": machine(), "sweeps": results}
+        content = {
+            "versions": versions("keras", "tensorflow"),
+            "machine": machine(),
+            "sweeps": results,
+        }
         path.write_text(json.dumps(content, indent=1) + "\n")
     if options.picture:
         with replacing(options.picture) as path:

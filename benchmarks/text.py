@@ -1,4 +1,5 @@
-"""The text that the benchmarks run on: the files of a directory, or text that `examples.corpus` generates."""
+"""The text that the benchmarks run on: the files of a directory, or text that `examples.corpus`
+generates."""
 
 import argparse
 import functools
@@ -7,10 +8,9 @@ import os
 import pathlib
 from typing import Literal
 
-from keras_transformer.training.text.corpus import SentencePairs, read_pairs
-
 from examples.corpus import generate
 from keras_transformer.rules import require
+from keras_transformer.training.text.corpus import SentencePairs, read_pairs
 
 Split = Literal["train", "valid", "test"]
 
@@ -25,17 +25,22 @@ def add_data_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         metavar="DIR",
-        help=f"directory with train, val and test_2016_flickr, each as .en and .de (default: {GENERATED})",
+        help=f"directory with train, val and test_2016_flickr, each as .en and .de (default: "
+        f"{GENERATED})",
     )
 
 
 def vocab_size_for(data: str | None) -> int:
-    """Returns the vocabulary size for a text; the generated text has too few different words for a large one."""
+    """Returns the vocabulary size for a text; the generated text has too few different words for a
+    large one."""
     return 2000 if data is None else 8000
 
 
-def sentence_pairs(data: str | os.PathLike[str] | None, split: Split, limit: int | None = None) -> SentencePairs:
-    """Returns the first `limit`, or all, English sentences of a split and their German translations.
+def sentence_pairs(
+    data: str | os.PathLike[str] | None, split: Split, limit: int | None = None
+) -> SentencePairs:
+    """Returns the first `limit`, or all, English sentences of a split and their German
+    translations.
 
     Raises:
         ConfigError: `limit` is not positive.
@@ -45,12 +50,16 @@ def sentence_pairs(data: str | os.PathLike[str] | None, split: Split, limit: int
     if data is None:
         pairs = _generated()[split]
     else:
-        pairs = read_pairs(*(pathlib.Path(data, f"{FILE_NAMES[split]}.{language}") for language in ("en", "de")))
+        pairs = read_pairs(
+            *(pathlib.Path(data, f"{FILE_NAMES[split]}.{language}") for language in ("en", "de"))
+        )
     source, target = (list(itertools.islice(side, limit)) for side in (pairs.source, pairs.target))
     return SentencePairs(source, target, pairs.name)
 
 
-def write_pairs(pairs: SentencePairs, stem: str | os.PathLike[str]) -> tuple[pathlib.Path, pathlib.Path]:
+def write_pairs(
+    pairs: SentencePairs, stem: str | os.PathLike[str]
+) -> tuple[pathlib.Path, pathlib.Path]:
     """Writes a parallel text to `stem` with ".en" and ".de", and returns the two paths."""
     paths = pathlib.Path(f"{stem}.en"), pathlib.Path(f"{stem}.de")
     for path, lines in zip(paths, (pairs.source, pairs.target), strict=True):
@@ -59,9 +68,17 @@ def write_pairs(pairs: SentencePairs, stem: str | os.PathLike[str]) -> tuple[pat
 
 
 def write_text(data: str | None, directory: pathlib.Path) -> dict[str, object]:
-    """Writes the text to train on and to validate on, and returns the options of `keras-transformer train` for it."""
-    train, valid = (write_pairs(sentence_pairs(data, split), directory / split) for split in ("train", "valid"))
-    return {"--source": train[0], "--target": train[1], "--valid-source": valid[0], "--valid-target": valid[1]}
+    """Writes the text to train on and to validate on, and returns the options of `keras-transformer
+    train` for it."""
+    train, valid = (
+        write_pairs(sentence_pairs(data, split), directory / split) for split in ("train", "valid")
+    )
+    return {
+        "--source": train[0],
+        "--target": train[1],
+        "--valid-source": valid[0],
+        "--valid-target": valid[1],
+    }
 
 
 @functools.cache

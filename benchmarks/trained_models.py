@@ -1,10 +1,12 @@
-"""Speed of several trained models: sentences per second of their exported SavedModels, from text to text.
+"""Speed of several trained models: sentences per second of their exported SavedModels, from text to
+text.
 
-    python -m benchmarks.trained_models models/multi30k models/multi30k-fast --data multi30k --json models.json
+    python -m benchmarks.trained_models models/multi30k models/multi30k-fast --data multi30k --json
+    models.json
 
-The test text is sent in requests of 32 sentences, as in `benchmarks.decoding`: in float32, with a beam size of 4 and
-each model's own length penalty, one request at a time, then as many at once as there are cores. The models take turns,
-and the ratios compare the first model with each.
+The test text is sent in requests of 32 sentences, as in `benchmarks.decoding`: in float32, with a
+beam size of 4 and each model's own length penalty, one request at a time, then as many at once as
+there are cores. The models take turns, and the ratios compare the first model with each.
 """
 
 import os
@@ -27,9 +29,14 @@ def comparisons(task_paths: Mapping[str, str | os.PathLike[str]]) -> list[Compar
     cores = len(os.sched_getaffinity(0))
     return [
         Comparison(
-            f"SavedModels, {search}, {at_once} at once" if at_once > 1 else f"SavedModels, {search}",
+            f"SavedModels, {search}, {at_once} at once"
+            if at_once > 1
+            else f"SavedModels, {search}",
             "sentences/s",
-            {name: contender("saved_model", path, "--at-once", at_once) for name, path in task_paths.items()},
+            {
+                name: contender("saved_model", path, "--at-once", at_once)
+                for name, path in task_paths.items()
+            },
             reference,
         )
         for at_once in sorted({1, cores})
@@ -41,12 +48,16 @@ def main() -> None:
     parser = make_parser("benchmarks.trained_models", __doc__)
     parser.add_argument("model_dirs", nargs="+", metavar="DIR", help="directory of a trained model")
     add_data_option(parser)
-    parser.add_argument("--sentences", type=int, metavar="N", help="translate the first N sentences only")
+    parser.add_argument(
+        "--sentences", type=int, metavar="N", help="translate the first N sentences only"
+    )
     options = parse_options(parser)
     with tempfile.TemporaryDirectory() as directory:
         try:
             pairs = sentence_pairs(options.data, "test", options.sentences)
-            task_paths = {name: pathlib.Path(directory, str(i)) for i, name in enumerate(options.model_dirs)}
+            task_paths = {
+                name: pathlib.Path(directory, str(i)) for i, name in enumerate(options.model_dirs)
+            }
             for model_dir, path in task_paths.items():
                 prepare(path, model_dir, pairs)
         except Error as error:

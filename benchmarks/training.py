@@ -1,17 +1,19 @@
-"""Training speed compared with other libraries: target tokens per second, without padding, after a warm-up.
+"""Training speed compared with other libraries: target tokens per second, without padding, after a
+warm-up.
 
     python -m benchmarks.training --data multi30k --json training.json
 
-All contenders train a model of the same sizes on the same batches, those of `keras-transformer train`, for one epoch
-after a warm-up. The target tokens are those that the loss counts: subwords and end tokens. With `--isa avx2`, bfloat16
-is left out.
+All contenders train a model of the same sizes on the same batches, those of `keras-transformer
+train`, for one epoch after a warm-up. The target tokens are those that the loss counts: subwords
+and end tokens. With `--isa avx2`, bfloat16 is left out.
 
     keras-transformer train     the command, with its input pipeline (contenders/train_command.py)
-    stock Keras                 a model of Keras' own layers, with `compile` and `fit` (contenders/stock_keras.py)
-    PyTorch                     `nn.Transformer`, eager and compiled (contenders/pytorch.py)
-    matrix products             only the matrix products of each step, an upper bound for any of the others
-                                (contenders/matrix_products.py): one after another on all cores, or with the rows of a
-                                batch divided among the cores
+    stock Keras                 a model of Keras' own layers, with `compile` and `fit`
+    (contenders/stock_keras.py) PyTorch                     `nn.Transformer`, eager and compiled
+    (contenders/pytorch.py) matrix products             only the matrix products of each step, an
+    upper bound for any of the others
+                                (contenders/matrix_products.py): one after another on all cores, or
+                                with the rows of a batch divided among the cores
 """
 
 import os
@@ -40,7 +42,8 @@ def contenders(task_path: str, precision: Precision) -> dict[str, Contender]:
             return skipped(NO_BFLOAT16)
         return contender(module, task_path, "--precision", precision, *arguments, **environment)
 
-    # The command turns on oneDNN's operations, which `--isa avx2` turns off. So does its upper bound.
+    # The command turns on oneDNN's operations, which `--isa avx2` turns off. So does its upper
+    # bound.
     def run_with_onednn(module: str, *arguments: object) -> Contender:
         return run(module, *arguments, TF_ENABLE_ONEDNN_OPTS="1")
 
@@ -50,7 +53,9 @@ def contenders(task_path: str, precision: Precision) -> dict[str, Contender]:
         "PyTorch, eager": run("pytorch"),
         "PyTorch, compiled": run("pytorch", "--compile"),
         "matrix products": run_with_onednn("matrix_products"),
-        "matrix products, by core": run_with_onednn("matrix_products", "--parts", len(os.sched_getaffinity(0))),
+        "matrix products, by core": run_with_onednn(
+            "matrix_products", "--parts", len(os.sched_getaffinity(0))
+        ),
     }
 
 
@@ -58,7 +63,9 @@ def main() -> None:
     """Runs the benchmark from the command line."""
     parser = make_parser("benchmarks.training", __doc__)
     add_data_option(parser)
-    parser.add_argument("--pairs", type=int, metavar="N", help="train on the first N sentence pairs only")
+    parser.add_argument(
+        "--pairs", type=int, metavar="N", help="train on the first N sentence pairs only"
+    )
     options = parse_options(parser)
     with tempfile.TemporaryDirectory() as path:
         try:
@@ -71,7 +78,12 @@ def main() -> None:
         except Error as error:
             parser.error(str(error))
         comparisons = [
-            Comparison(f"training, {precision}", "target tokens/s", contenders(path, precision), TRAIN_COMMAND)
+            Comparison(
+                f"training, {precision}",
+                "target tokens/s",
+                contenders(path, precision),
+                TRAIN_COMMAND,
+            )
             for precision in PRECISIONS
         ]
         measure(comparisons, options.repeats)

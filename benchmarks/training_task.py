@@ -22,14 +22,15 @@ Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class TrainingTask:
-    """A directory with the text, and with an epoch of batches as `keras-transformer train` makes them.
+    """A directory with the text, and with an epoch of batches as `keras-transformer train` makes
+    them.
 
         train.en, train.de, valid.en, valid.de   the text
         batches.npz                              the batches, as token ids
         task.json                                sizes and counts
 
-    Rows without a sentence, which fill up the last batch of a shape in `keras-transformer train`, are left out of the
-    batches.
+    Rows without a sentence, which fill up the last batch of a shape in `keras-transformer train`,
+    are left out of the batches.
 
     Args:
         path: str or path of the directory.
@@ -40,7 +41,8 @@ class TrainingTask:
 
     @functools.cached_property
     def facts(self) -> dict[str, Any]:
-        """`text` and `settings` of `train_command`; the model's `sizes`, `vocab_size`, `max_length`; counts."""
+        """`text` and `settings` of `train_command`; the model's `sizes`, `vocab_size`,
+        `max_length`; counts."""
         return json.loads((self.path / "task.json").read_text())
 
     @functools.cached_property
@@ -53,7 +55,8 @@ class TrainingTask:
             ]
 
     def batches_by_lengths(self) -> dict[tuple[int, int], list[Batch]]:
-        """Returns the batches by source length and target length. The last one of its lengths may have fewer rows."""
+        """Returns the batches by source length and target length. The last one of its lengths may
+        have fewer rows."""
         by_lengths: dict[tuple[int, int], list[Batch]] = {}
         for batch in self.batches:
             by_lengths.setdefault((batch[0].shape[1], batch[1].shape[1]), []).append(batch)
@@ -64,13 +67,21 @@ class TrainingTask:
         return [batches[0] for batches in self.batches_by_lengths().values()]
 
     def make_report(self, seconds: float, versions: Mapping[str, str]) -> Report:
-        """Makes the report of a contender: `value` is its speed in target tokens per second of the epoch."""
-        return {"value": self.facts["target_tokens"] / seconds, "seconds": seconds, "versions": versions}
+        """Makes the report of a contender: `value` is its speed in target tokens per second of the
+        epoch."""
+        return {
+            "value": self.facts["target_tokens"] / seconds,
+            "seconds": seconds,
+            "versions": versions,
+        }
 
 
 def make_parser(documentation: str | None) -> argparse.ArgumentParser:
-    """Makes the parser of a contender, whose description is the first line of its module's docstring."""
-    parser = argparse.ArgumentParser(description=(documentation or "").partition("\n")[0], allow_abbrev=False)
+    """Makes the parser of a contender, whose description is the first line of its module's
+    docstring."""
+    parser = argparse.ArgumentParser(
+        description=(documentation or "").partition("\n")[0], allow_abbrev=False
+    )
     parser.add_argument("task", metavar="TASK", help="the task's directory")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
     return parser
@@ -98,18 +109,20 @@ def prepare(
     Raises:
         ConfigError: The text is too small for the vocabulary.
     """
+    from benchmarks.text import write_pairs
+    from keras_transformer.tokenizers import TokenizerPair
+    from keras_transformer.tokenizers.text_codec import TextCodec
     from keras_transformer.training.batches.encoded_pairs import Epochs, encode
     from keras_transformer.training.batches.pipeline import plan_batches, training_dataset
     from keras_transformer.training.batches.vocabulary import train_tokenizer
     from keras_transformer.training.recipe import load_recipe
 
-    from benchmarks.text import write_pairs
-    from keras_transformer.tokenizers import TokenizerPair
-    from keras_transformer.tokenizers.text_codec import TextCodec
-
     task = TrainingTask(path)
     task.path.mkdir(parents=True, exist_ok=True)
-    paths = (*write_pairs(train_pairs, task.path / "train"), *write_pairs(valid_pairs, task.path / "valid"))
+    paths = (
+        *write_pairs(train_pairs, task.path / "train"),
+        *write_pairs(valid_pairs, task.path / "valid"),
+    )
     config = load_recipe(None, [f"{name}={value}" for name, value in settings.items()])
 
     all_lines = itertools.chain(train_pairs.source, train_pairs.target)
@@ -117,9 +130,12 @@ def prepare(
     codec = TextCodec(TokenizerPair(tokenizer, tokenizer), config.model.max_length)
     encoded = encode(Epochs(train_pairs), codec, task.path / "token_ids")
     plan = plan_batches(
-        encoded, tokens_per_batch=config.training.tokens_per_batch, num_buckets=config.training.num_buckets
+        encoded,
+        tokens_per_batch=config.training.tokens_per_batch,
+        num_buckets=config.training.num_buckets,
     )
-    # The second epoch, because `keras-transformer train` is timed in its second; in the first it compiles.
+    # The second epoch, because `keras-transformer train` is timed in its second; in the first it
+    # compiles.
     dataset = training_dataset(
         plan, seed=config.training.seed, start_id=tokenizer.start_id, first_step=plan.num_steps
     ).take(plan.num_steps)
@@ -132,7 +148,13 @@ def prepare(
         target_tokens += count_tokens(labels)
     np.savez(task.path / "batches.npz", **arrays)
     facts = {
-        "text": dict(zip(("--source", "--target", "--valid-source", "--valid-target"), map(str, paths), strict=True)),
+        "text": dict(
+            zip(
+                ("--source", "--target", "--valid-source", "--valid-target"),
+                map(str, paths),
+                strict=True,
+            )
+        ),
         "settings": dict(settings),
         "sizes": {name: getattr(config.model, name) for name in SIZES},
         "vocab_size": tokenizer.vocab_size,

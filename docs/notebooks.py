@@ -26,13 +26,15 @@ METADATA = {
 }
 # What differs each time: Keras' times, and TensorFlow's log with its names of temporary files.
 VARIABLE = re.compile(
-    r" - \d+s - \d+m?s/step|^(?:INFO|WARNING):(?:tensorflow:)?.*\n(?:(?:Please report|Cause:|To silence).*\n)*",
+    r" - \d+s - \d+m?s/step|^(?:INFO|WARNING):(?:tensorflow:)?.*\n(?:(?:Please report|Cause:|To "
+    r"silence).*\n)*",
     re.MULTILINE,
 )
 
 
 class Start(NamedTuple):
-    """How a notebook starts a script: what would stand on the command line, and what is done before and after."""
+    """How a notebook starts a script: what would stand on the command line, and what is done before
+    and after."""
 
     arguments: str = ""
     before: str = ""
@@ -58,7 +60,9 @@ STARTS = {
     "whole_path": Start("demo"),
     "fine_tuning": Start("demo/model demo/swiss"),
     "batch_translation": Start(
-        "demo/model texts.jsonl translated.jsonl", TEXTS, 'print(pathlib.Path("translated.jsonl").read_text())'
+        "demo/model texts.jsonl translated.jsonl",
+        TEXTS,
+        'print(pathlib.Path("translated.jsonl").read_text())',
     ),
     "constrained_search": Start("demo/model --surely ihn"),
     "rest_client": Start(before=SERVER, after="server.terminate()"),
@@ -69,7 +73,8 @@ STARTS = {
 
 
 def cells_of(script: str) -> tuple[str, list[str]]:
-    """Returns a script's docstring, and its code in cells; what its `main` does stands after all definitions."""
+    """Returns a script's docstring, and its code in cells; what its `main` does stands after all
+    definitions."""
     tree = ast.parse(script)
     lines = script.splitlines()
     *definitions, main, _ = tree.body
@@ -86,14 +91,21 @@ def make_notebook(name: str) -> nbformat.NotebookNode:
     path, start = EXAMPLES / f"{name}.py", STARTS[name]
     docstring, code = cells_of(path.read_text(encoding="utf-8"))
     link = f"[{path.name}](../{name}.py)"
-    title = f"# {path.stem.replace('_', ' ').capitalize()}\n\n{docstring}\n\nThis notebook is made from {link}."
+    title = (
+        f"# {path.stem.replace('_', ' ').capitalize()}\n\n{docstring}\n\nThis notebook is "
+        f"made from {link}."
+    )
     # Modules of the examples are found from the folder of the notebooks.
     argv = json.dumps([path.name, *shlex.split(start.arguments)])
     first = f'import sys\n\nsys.argv = {argv}\nsys.path += ["../..", "../layers"]'
     new = nbformat.v4
     cells = [
         new.new_markdown_cell(title),
-        *(new.new_code_cell(source) for source in (first, start.before, *code, start.after) if source),
+        *(
+            new.new_code_cell(source)
+            for source in (first, start.before, *code, start.after)
+            if source
+        ),
     ]
     for number, cell in enumerate(cells):
         cell.id = f"cell-{number}"
@@ -101,15 +113,20 @@ def make_notebook(name: str) -> nbformat.NotebookNode:
 
 
 def run(notebook: nbformat.NotebookNode, directory: pathlib.Path) -> None:
-    """Runs a notebook, and keeps what it prints on standard output: the rest are logs and addresses of objects."""
-    NotebookClient(notebook, timeout=None, record_timing=False, resources={"metadata": {"path": directory}}).execute()
+    """Runs a notebook, and keeps what it prints on standard output: the rest are logs and addresses
+    of objects."""
+    NotebookClient(
+        notebook, timeout=None, record_timing=False, resources={"metadata": {"path": directory}}
+    ).execute()
     notebook.metadata = METADATA
     for cell in notebook.cells:
         cell.metadata = {}
         if cell.cell_type == "code":
             text = "".join(output.text for output in cell.outputs if output.get("name") == "stdout")
             text = VARIABLE.sub("", text)
-            cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=text)] if text else []
+            cell.outputs = (
+                [nbformat.v4.new_output("stream", name="stdout", text=text)] if text else []
+            )
 
 
 def main() -> None:

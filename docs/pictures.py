@@ -1,4 +1,5 @@
-"""Draws the pictures of the documentation: what the project's own functions compute, and what was measured.
+"""Draws the pictures of the documentation: what the project's own functions compute, and what was
+measured.
 
 python -m docs.pictures MODEL_DIR DIRECTORY
 """
@@ -12,14 +13,19 @@ import keras
 import matplotlib
 import numpy as np
 from keras import ops
-from keras_transformer.training.curves import training_figure
-from keras_transformer.training.step.optimizer import learning_rate
 from matplotlib.figure import Figure
 
 from benchmarks import table1 as table1_benchmark
-from keras_transformer import MultiHeadAttention, PositionalEmbedding, PositionalEncoding, Translator
+from keras_transformer import (
+    MultiHeadAttention,
+    PositionalEmbedding,
+    PositionalEncoding,
+    Translator,
+)
 from keras_transformer.config import TrainingConfig
 from keras_transformer.config.model import AttentionView
+from keras_transformer.training.curves import training_figure
+from keras_transformer.training.step.optimizer import learning_rate
 from keras_transformer.translation.attention import attention_figure, translate_with_attention
 
 RESULTS = pathlib.Path(__file__).parent / "results"
@@ -28,10 +34,14 @@ RESULTS = pathlib.Path(__file__).parent / "results"
 def positions() -> Figure:
     """What is added to the embedding of each position, and how alike positions are."""
     length, d_model = 100, 128
-    encoded = ops.convert_to_numpy(PositionalEncoding()(np.zeros((1, length, d_model), "float32")))[0]
+    encoded = ops.convert_to_numpy(PositionalEncoding()(np.zeros((1, length, d_model), "float32")))[
+        0
+    ]
     figure = Figure(figsize=(8, 3), layout="constrained")
     left, right = figure.subplots(1, 2)
-    shown = left.imshow(encoded, cmap="RdBu", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
+    shown = left.imshow(
+        encoded, cmap="RdBu", vmin=-1, vmax=1, aspect="auto", interpolation="nearest"
+    )
     figure.colorbar(shown, ax=left)
     left.set(title="what is added to each position", xlabel="feature", ylabel="position")
     for position in (20, 50, 80):
@@ -44,7 +54,8 @@ def positions() -> Figure:
 
 
 def masks() -> Figure:
-    """Which positions attend to which, as `MultiHeadAttention` computes it from the code above each panel."""
+    """Which positions attend to which, as `MultiHeadAttention` computes it from the code above each
+    panel."""
     places = np.arange(8)
     embedded = PositionalEmbedding(vocab_size=10, d_model=8)(np.array([[5, 7, 2, 9, 4, 3, 0, 0]]))
     x = ops.convert_to_numpy(embedded)
@@ -62,16 +73,32 @@ def masks() -> Figure:
             {"neighborhood": 5},
             {"use_causal_mask": True},
         ),
-        ("two packed sequences", "attention_mask=same_segment", x, {}, {"attention_mask": same_segment[None]}),
+        (
+            "two packed sequences",
+            "attention_mask=same_segment",
+            x,
+            {},
+            {"attention_mask": same_segment[None]},
+        ),
         ("prefix", "attention_mask=attends", x, {}, {"attention_mask": attends[None]}),
     ]
     figure = Figure(figsize=(6, 9), layout="constrained")
-    for axes, (title, code, inputs, options, call_options) in zip(figure.subplots(3, 2).flat, panels):
+    for axes, (title, code, inputs, options, call_options) in zip(
+        figure.subplots(3, 2).flat, panels
+    ):
         attention = MultiHeadAttention(num_heads=1, key_dim=8, **options)
         _, weights = attention(inputs, inputs, return_attention_scores=True, **call_options)
         axes.imshow(ops.convert_to_numpy(weights)[0, 0] > 0, cmap="Blues", vmin=0, vmax=1.3)
         axes.set_title(title, fontweight="bold", fontsize="medium", pad=20)
-        axes.text(0.5, 1.03, code, fontfamily="monospace", fontsize="x-small", ha="center", transform=axes.transAxes)
+        axes.text(
+            0.5,
+            1.03,
+            code,
+            fontfamily="monospace",
+            fontsize="x-small",
+            ha="center",
+            transform=axes.transAxes,
+        )
         axes.set(xlabel="key", ylabel="query", xticks=places, yticks=places)
         axes.set_xticks(places[1:] - 0.5, minor=True)
         axes.set_yticks(places[1:] - 0.5, minor=True)
@@ -88,9 +115,15 @@ def schedule() -> Figure:
     for decay in ("inverse_sqrt", "cosine", "constant"):
         rate = learning_rate(512, TrainingConfig(steps=20_000, warmup_steps=4000, decay=decay))
         axes.plot(
-            steps, [float(ops.convert_to_numpy(rate(keras.ops.cast(step, "int64")))) for step in steps], label=decay
+            steps,
+            [float(ops.convert_to_numpy(rate(keras.ops.cast(step, "int64")))) for step in steps],
+            label=decay,
         )
-    axes.set(xlabel="update", title="learning rate, with d_model=512, steps=20000, warmup_steps=4000", ylim=0)
+    axes.set(
+        xlabel="update",
+        title="learning rate, with d_model=512, steps=20000, warmup_steps=4000",
+        ylim=0,
+    )
     axes.title.set_fontsize("medium")
     axes.legend(title="training.decay", loc="upper right", bbox_to_anchor=(1, 0.9))
     return figure
@@ -105,8 +138,12 @@ def results() -> Figure:
     for number, row in enumerate(rows):
         bleu, speed = float(row["bleu"]), row["sentences_per_second"]
         axes.plot(bleu, number, "o", color="C0")
-        label = f"{bleu:.2f}; {int(row['parameters']) / 1e6:.1f} million" + (f"; {speed} sentences/s" if speed else "")
-        axes.annotate(label, (bleu, number), (0, 7), textcoords="offset points", ha="center", fontsize="small")
+        label = f"{bleu:.2f}; {int(row['parameters']) / 1e6:.1f} million" + (
+            f"; {speed} sentences/s" if speed else ""
+        )
+        axes.annotate(
+            label, (bleu, number), (0, 7), textcoords="offset points", ha="center", fontsize="small"
+        )
     axes.set_yticks(range(len(rows)), [row["recipe"].replace(", ", "\n") for row in rows])
     axes.set(xlim=(39.5, 42.7), ylim=(-0.5, len(rows) - 0.3), xlabel="BLEU on test_2016_flickr")
     axes.grid(axis="x", alpha=0.3)
@@ -136,7 +173,9 @@ def flow() -> Figure:
         box = dict(boxstyle="round,pad=0.5", facecolor="#e8f0fc", edgecolor="#2b6cb0")
         axes.text(column, y, title, ha="center", va="center", fontweight="bold", bbox=box)
         axes.text(column, y - 0.5, example, ha="center", va="top", fontsize="small")
-        axes.text(column, y + 0.45, folder, ha="center", va="bottom", fontsize="small", color="#555555")
+        axes.text(
+            column, y + 0.45, folder, ha="center", va="bottom", fontsize="small", color="#555555"
+        )
         if column:
             axes.annotate("", (column - 0.36, y), (column - 0.62, y), arrowprops=arrow)
     axes.annotate("", (0.3, -1.6), (1.7, -1.3), arrowprops=arrow)
@@ -147,13 +186,17 @@ def flow() -> Figure:
 
 def table1() -> Figure:
     """The processor time of four kinds of layers over their sizes."""
-    return table1_benchmark.draw(json.loads((RESULTS / "table1.json").read_text(encoding="utf-8"))["sweeps"])
+    return table1_benchmark.draw(
+        json.loads((RESULTS / "table1.json").read_text(encoding="utf-8"))["sweeps"]
+    )
 
 
 def attention(model_dir: str) -> Figure:
     """What each word of a translation attends to, in the last layer of the decoder."""
     translator = Translator.load(model_dir)
-    translation = translate_with_attention(translator, "The woman bought the lamp because it was cheap.")
+    translation = translate_with_attention(
+        translator, "The woman bought the lamp because it was cheap."
+    )
     view, config = AttentionView(), translator.model.config
     return attention_figure(translation.by_kind[view.kind], view.layers(config), view.heads(config))
 

@@ -1,10 +1,12 @@
-"""Translates a field of a large file of JSON lines, in little memory; started again, it goes on where it was stopped.
+"""Translates a field of a large file of JSON lines, in little memory; started again, it goes on
+where it was stopped.
 
     python -m examples.batch_translation MODEL_DIR texts.jsonl translated.jsonl --field text
 
-Each line is an object, which gets the fields "translation", "score" and "truncated". A block of lines is one request:
-the translator sorts its texts by length and searches them in batches that use all cores, so that long texts do not
-hold up short ones. Texts that a block has several times are translated once.
+Each line is an object, which gets the fields "translation", "score" and "truncated". A block of
+lines is one request: the translator sorts its texts by length and searches them in batches that use
+all cores, so that long texts do not hold up short ones. Texts that a block has several times are
+translated once.
 """
 
 import argparse
@@ -54,10 +56,14 @@ def main():
     done = lines_that_are_complete(arguments.output)
     if done:
         print(f"{done:,} lines are there already")
-    with open(arguments.input, encoding="utf-8") as source, open(arguments.output, "a", encoding="utf-8") as target:
+    with (
+        open(arguments.input, encoding="utf-8") as source,
+        open(arguments.output, "a", encoding="utf-8") as target,
+    ):
         for rows in blocks(itertools.islice(source, done, None)):
             target.writelines(
-                json.dumps(row, ensure_ascii=False) + "\n" for row in translate(translator, rows, arguments.field)
+                json.dumps(row, ensure_ascii=False) + "\n"
+                for row in translate(translator, rows, arguments.field)
             )
             target.flush()
             done += len(rows)

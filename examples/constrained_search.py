@@ -2,10 +2,12 @@
 
     python -m examples.constrained_search MODEL_DIR --text "She lost it." --never Hut --surely ihn
 
-What "it" is in German depends on what was lost; who knows that it was a key, and no hat, can say so.
+What "it" is in German depends on what was lost; who knows that it was a key, and no hat, can say
+so.
 
-A search asks a step function for the logits of each next token, and a step function can be wrapped in another one that
-changes them: -inf forbids a token. What a wrapper has to know about each hypothesis it keeps in a state of its own.
+A search asks a step function for the logits of each next token, and a step function can be wrapped
+in another one that changes them: -inf forbids a token. What a wrapper has to know about each
+hypothesis it keeps in a state of its own.
 """
 
 import argparse
@@ -48,8 +50,12 @@ def surely(step, state, phrase, end_id, batch_size):
 
     def step_with(token_ids, parents, position, state):
         newest, is_said, inner = state
-        newest = tf.concat([tf.gather(newest, parents, batch_dims=1), token_ids[..., None]], axis=2)[:, :, 1:]
-        is_said = tf.gather(is_said, parents, batch_dims=1) | tf.reduce_all(newest == phrase, axis=2)
+        newest = tf.concat(
+            [tf.gather(newest, parents, batch_dims=1), token_ids[..., None]], axis=2
+        )[:, :, 1:]
+        is_said = tf.gather(is_said, parents, batch_dims=1) | tf.reduce_all(
+            newest == phrase, axis=2
+        )
         logits, inner = step(token_ids, parents, position, inner)
         is_end = tf.range(logits.shape[-1]) == end_id
         return forbid(logits, ~is_said[..., None] & is_end), (newest, is_said, inner)
@@ -68,7 +74,9 @@ def main():
 
     translator = Translator.load(arguments.model_dir)
     model, tokenizer = translator.model, translator.tokenizers.target
-    never_ids, surely_ids = tokenizer.tokenize([arguments.never or "", arguments.surely or ""]).to_list()
+    never_ids, surely_ids = tokenizer.tokenize(
+        [arguments.never or "", arguments.surely or ""]
+    ).to_list()
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
     def search(source):
@@ -87,7 +95,9 @@ def main():
             end_id=tokenizer.end_id,
             beam_size=BEAM_SIZE,
             # Tokens that are forbidden everywhere need no step of one's own.
-            constraints=Constraints(forbidden_ids=[tokenizer.pad_id, tokenizer.start_id, tokenizer.unk_id]),
+            constraints=Constraints(
+                forbidden_ids=[tokenizer.pad_id, tokenizer.start_id, tokenizer.unk_id]
+            ),
         )
         return hypotheses.token_ids[:, 0], hypotheses.scores[:, 0]
 

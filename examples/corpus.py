@@ -2,10 +2,10 @@
 
     python -m examples.corpus DIRECTORY [--seed N]
 
-A small grammar builds every sentence in both languages at the same time, and the German depends only on the English.
-The vocabulary is small, but the sentences have much of what makes this language pair hard to translate: three genders
-and three cases with their adjective endings, verbs at the end of the clause, separable verbs, and pronouns that agree
-with a noun in another clause.
+A small grammar builds every sentence in both languages at the same time, and the German depends
+only on the English. The vocabulary is small, but the sentences have much of what makes this
+language pair hard to translate: three genders and three cases with their adjective endings, verbs
+at the end of the clause, separable verbs, and pronouns that agree with a noun in another clause.
 
 The file has five parts: words, noun phrases, clauses, sentences, and the random choices among them.
 """
@@ -22,9 +22,11 @@ from typing import Any, NamedTuple
 Pair = tuple[str, str]  # English, German
 NOTHING = ("", "")
 
-# ---- Words ----------------------------------------------------------------------------------------------------------
+# ---- Words
+# ----------------------------------------------------------------------------------------------------------
 
-# Adjectives that fit | nouns: English (an irregular plural after a slash), gender, German, German plural.
+# Adjectives that fit | nouns: English (an irregular plural after a slash), gender, German, German
+# plural.
 NOUNS = {
     "person": """old young tired sick happy hungry | man/men m Mann Männer, woman/women f Frau Frauen,
         girl n Mädchen Mädchen, child/children n Kind Kinder, teacher m Lehrer Lehrer, doctor m Arzt Ärzte,
@@ -32,7 +34,8 @@ NOUNS = {
         sister f Schwester Schwestern, mother f Mutter Mütter, brother m Bruder Brüder, aunt f Tante Tanten""",
     "animal": """old young big small black white hungry | dog m Hund Hunde, cat f Katze Katzen, horse n Pferd Pferde,
         bird m Vogel Vögel, cow f Kuh Kühe, pig n Schwein Schweine""",
-    "text": "old new long good beautiful | book n Buch Bücher, letter m Brief Briefe, story f Geschichte Geschichten",
+    "text": "old new long good beautiful | book n Buch Bücher, letter m Brief Briefe, story f "
+    "Geschichte Geschichten",
     "clothing": """old new beautiful red black white cheap expensive | coat m Mantel Mäntel, jacket f Jacke Jacken,
         dress n Kleid Kleider, hat m Hut Hüte, shirt n Hemd Hemden, skirt m Rock Röcke""",
     "thing": """old new big small beautiful red black heavy cheap expensive | car n Auto Autos, lamp f Lampe Lampen,
@@ -53,7 +56,8 @@ ADJECTIVES = """old alt, young jung, tired müde müd, sick krank, happy glückl
 # English singular and plural, German stem, declension.
 DETERMINERS = """the the d der, a - ein ein, this these dies dieser, my my mein ein, our our unser ein,
     his his sein ein, her her ihr ein, your your Ihr ein"""
-# Endings of the determiner | of the adjective, for masculine, feminine, neuter and plural; one string per case.
+# Endings of the determiner | of the adjective, for masculine, feminine, neuter and plural; one
+# string per case.
 ENDINGS = {
     "der": ("er ie as ie | e e e en", "en ie as ie | en e e en", "em er em en | en en en en"),
     "dieser": ("er e es e | e e e en", "en e es e | en e e en", "em er em en | en en en en"),
@@ -62,14 +66,20 @@ ENDINGS = {
 }
 NOMINATIVE, ACCUSATIVE, DATIVE = range(3)
 # The case that the German preposition takes; "for" only after "wait".
-PREPOSITIONS = {"in": ("in", DATIVE), "into": ("in", ACCUSATIVE), "with": ("mit", DATIVE), "for": ("auf", ACCUSATIVE)}
+PREPOSITIONS = {
+    "in": ("in", DATIVE),
+    "into": ("in", ACCUSATIVE),
+    "with": ("mit", DATIVE),
+    "for": ("auf", ACCUSATIVE),
+}
 # English subject and object, agreement, German cases. There is one "it" for each gender.
 PRONOUNS = """I I me first ich mich mir, you you you plural Sie Sie Ihnen, we we us plural wir uns uns,
     he he him singular er ihn ihm, she she her singular sie sie ihr, they they them plural sie sie ihnen,
     it-m it it singular er ihn ihm, it-f it it singular sie sie ihr, it-n it it singular es es ihm"""
 
-# English verb, past, participle, and a particle or preposition | German infinitive with a + after a separable prefix,
-# third person, perfect, "dative" if the object is dative | kinds of objects, "to" if the verb has a recipient.
+# English verb, past, participle, and a particle or preposition | German infinitive with a + after a
+# separable prefix, third person, perfect, "dative" if the object is dative | kinds of objects, "to"
+# if the verb has a recipient.
 VERBS = """
     buy bought bought | kaufen kauft hat gekauft | clothing thing food animal
     sell sold sold | verkaufen verkauft hat verkauft | clothing thing food animal
@@ -115,7 +125,9 @@ AUXILIARIES = {
 TENSES = ("past", *AUXILIARIES)  # the past is twice as frequent
 PERFECT = {"hat": "habe hat haben", "ist": "bin ist sind"}
 BE = {"present": ("am is are", "bin ist sind"), "past": ("was was were", "war war waren")}
-CONJUNCTIONS = "and und, but aber, that dass, because weil, although obwohl, before bevor, when als, if wenn"
+CONJUNCTIONS = (
+    "and und, but aber, that dass, because weil, although obwohl, before bevor, when als, if wenn"
+)
 QUESTION_WORDS = (NOTHING, NOTHING, ("why", "warum"), ("how often", "wie oft"))
 TIMES = {
     "present": [("today", "heute"), ("every day", "jeden Tag")],
@@ -147,14 +159,23 @@ def english_s(word: str) -> str:
 
 
 FITTING_ADJECTIVES = {kind: table.split("|")[0].split() for kind, table in NOUNS.items()}
-NOUNS_OF_KIND = {kind: [row[0].split("/")[0] for row in rows(table.split("|")[1])] for kind, table in NOUNS.items()}
+NOUNS_OF_KIND = {
+    kind: [row[0].split("/")[0] for row in rows(table.split("|")[1])]
+    for kind, table in NOUNS.items()
+}
 NOUN = {row[0].split("/")[0]: row for table in NOUNS.values() for row in rows(table.split("|")[1])}
-VERB = {words(row[0][0], *row[0][3:]): row for row in (rows(line, "|") for line in VERBS.strip().splitlines())}
-ADJECTIVE, DETERMINER = ({row[0]: row for row in rows(table)} for table in (ADJECTIVES, DETERMINERS))
+VERB = {
+    words(row[0][0], *row[0][3:]): row
+    for row in (rows(line, "|") for line in VERBS.strip().splitlines())
+}
+ADJECTIVE, DETERMINER = (
+    {row[0]: row for row in rows(table)} for table in (ADJECTIVES, DETERMINERS)
+)
 ACTIONS = [verb for verb in VERB if verb not in ("say", "think")]
 CONJUNCTION = dict(rows(CONJUNCTIONS))
 
-# ---- Noun phrases ---------------------------------------------------------------------------------------------------
+# ---- Noun phrases
+# ---------------------------------------------------------------------------------------------------
 
 
 class Phrase(NamedTuple):
@@ -167,7 +188,10 @@ class Phrase(NamedTuple):
     pronoun: str = ""  # that can replace a noun phrase
 
 
-PRONOUN = {key: Phrase(she, her, number, tuple(german)) for key, she, her, number, *german in rows(PRONOUNS)}
+PRONOUN = {
+    key: Phrase(she, her, number, tuple(german))
+    for key, she, her, number, *german in rows(PRONOUNS)
+}
 
 
 def number(n: int) -> Pair:
@@ -179,7 +203,9 @@ def number(n: int) -> Pair:
     return f"{english}-{one}", f"{eins.replace('eins', 'ein')}und{german}"
 
 
-def noun_phrase(noun: str, determiner: str | int, adjective: str = "", plural: bool = False) -> Phrase:
+def noun_phrase(
+    noun: str, determiner: str | int, adjective: str = "", plural: bool = False
+) -> Phrase:
     """A noun after a determiner, or in the plural after a number, perhaps with an adjective."""
     if isinstance(determiner, int):
         (english, stem), declension, plural = number(determiner), "number", True
@@ -187,7 +213,11 @@ def noun_phrase(noun: str, determiner: str | int, adjective: str = "", plural: b
         singular_form, plural_form, stem, declension = DETERMINER[determiner]
         english = plural_form if plural else singular_form
     english_forms, gender, *german_nouns = NOUN[noun]
-    name = (english_forms.split("/")[1] if "/" in english_forms else english_s(noun)) if plural else noun
+    name = (
+        (english_forms.split("/")[1] if "/" in english_forms else english_s(noun))
+        if plural
+        else noun
+    )
     name = words(adjective, name)
     english = words("an" if english == "a" and name[0] in "aeiou" else english, name)
     german = []
@@ -197,7 +227,13 @@ def noun_phrase(noun: str, determiner: str | int, adjective: str = "", plural: b
         german_noun = german_nouns[plural]
         if plural and case == DATIVE and german_noun[-1] not in "ns":
             german_noun += "n"
-        german.append(words(stem + ending, adjective and ADJECTIVE[adjective][-1] + adjective_ending, german_noun))
+        german.append(
+            words(
+                stem + ending,
+                adjective and ADJECTIVE[adjective][-1] + adjective_ending,
+                german_noun,
+            )
+        )
     agreement, pronoun = ("plural", "they") if plural else ("singular", f"it-{gender}")
     return Phrase(english, english, agreement, tuple(german), pronoun)
 
@@ -205,11 +241,14 @@ def noun_phrase(noun: str, determiner: str | int, adjective: str = "", plural: b
 def prepositional(preposition: str, phrase: Phrase) -> Pair:
     """A preposition and its object: "in the garden", "im Garten"."""
     german, case = PREPOSITIONS[preposition]
-    german = re.sub("^in dem ", "im ", re.sub("^in das ", "ins ", f"{german} {phrase.german[case]}"))
+    german = re.sub(
+        "^in dem ", "im ", re.sub("^in das ", "ins ", f"{german} {phrase.german[case]}")
+    )
     return f"{preposition} {phrase.english_object}", german
 
 
-# ---- Clauses --------------------------------------------------------------------------------------------------------
+# ---- Clauses
+# --------------------------------------------------------------------------------------------------------
 
 
 class Clause(NamedTuple):
@@ -244,12 +283,20 @@ def clause(
     adverbial: Pair = NOTHING,
     negated: bool = False,
 ) -> Clause:
-    """A clause in any tense of `AUXILIARIES`. The German perfect translates the English past, too."""
-    (base, past, participle, *particle), (infinitive, third, perfect, german_participle, *dative), _ = VERB[verb]
+    """A clause in any tense of `AUXILIARIES`. The German perfect translates the English past,
+    too."""
+    (
+        (base, past, participle, *particle),
+        (infinitive, third, perfect, german_participle, *dative),
+        _,
+    ) = VERB[verb]
     last = NOTHING
     if target and particle and particle[0] in PREPOSITIONS:
         last, target, particle = prepositional(particle[0], target), None, []
-    auxiliary, main = agree(subject, AUXILIARIES[tense][0]), participle if tense == "perfect" else base
+    auxiliary, main = (
+        agree(subject, AUXILIARIES[tense][0]),
+        participle if tense == "perfect" else base,
+    )
     not_, nicht = ("not", "nicht") if negated else NOTHING
     predicate = words(auxiliary, not_, main).replace("can not", "cannot")
     if not negated and tense in ("present", "past"):
@@ -266,10 +313,13 @@ def clause(
         finite = agree(subject, modal or PERFECT[perfect])
         end = prefix + infinitive if modal else german_participle
         final = f"{end} {finite}"
-    # Pronouns come before nouns. The recipient is the last of the pronouns, but the first of the nouns.
+    # Pronouns come before nouns. The recipient is the last of the pronouns, but the first of the
+    # nouns.
     objects = [(recipient, DATIVE), (target, DATIVE if dative else ACCUSATIVE)]
     nouns = [phrase.german[case] for phrase, case in objects if phrase and phrase.pronoun]
-    pronouns = [phrase.german[case] for phrase, case in reversed(objects) if phrase and not phrase.pronoun]
+    pronouns = [
+        phrase.german[case] for phrase, case in reversed(objects) if phrase and not phrase.pronoun
+    ]
     middle = words(*pronouns, adverbial[1], *nouns, nicht, last[1])
     nominative = subject.german[NOMINATIVE]
     return Clause(
@@ -281,7 +331,8 @@ def clause(
     )
 
 
-# ---- Sentences ------------------------------------------------------------------------------------------------------
+# ---- Sentences
+# ------------------------------------------------------------------------------------------------------
 
 
 def sentence(english: str, german: str, end: str = ".") -> Pair:
@@ -294,11 +345,15 @@ def statement(clause: Clause) -> Pair:
 
 def fronted(adverbial: Pair, clause: Clause) -> Pair:
     """A statement that starts with an adverbial, so the German subject follows the verb."""
-    return sentence(f"{adverbial[0]} {clause.english}", f"{adverbial[1]} {clause.german_verb_first}")
+    return sentence(
+        f"{adverbial[0]} {clause.english}", f"{adverbial[1]} {clause.german_verb_first}"
+    )
 
 
 def question(clause: Clause, word: Pair = NOTHING) -> Pair:
-    return sentence(words(word[0], clause.english_question), words(word[1], clause.german_verb_first), "?")
+    return sentence(
+        words(word[0], clause.english_question), words(word[1], clause.german_verb_first), "?"
+    )
 
 
 def coordinated(first: Clause, conjunction: str, second: Clause) -> Pair:
@@ -308,13 +363,17 @@ def coordinated(first: Clause, conjunction: str, second: Clause) -> Pair:
 
 def subordinated(main: Clause, conjunction: str, side: Clause, side_first: bool = False) -> Pair:
     """A main clause and a subordinate clause, in either order."""
-    english, german = f"{conjunction} {side.english}", f"{CONJUNCTION[conjunction]} {side.german_verb_last}"
+    english, german = (
+        f"{conjunction} {side.english}",
+        f"{CONJUNCTION[conjunction]} {side.german_verb_last}",
+    )
     if side_first:
         return sentence(f"{english}, {main.english}", f"{german}, {main.german_verb_first}")
     return sentence(f"{main.english} {english}", f"{main.german}, {german}")
 
 
-# ---- Random choices -------------------------------------------------------------------------------------------------
+# ---- Random choices
+# -------------------------------------------------------------------------------------------------
 
 Pick = Callable[[Sequence[Any]], Any]  # chooses one of several options
 SOMEBODY = ("I", "you", "he", "she", "we", "they")
@@ -334,13 +393,21 @@ def some_phrase(pick: Pick, kind: str, definite: bool = False, plain: bool = Fal
 
 
 def some_person(pick: Pick, pronouns: Sequence[str] = SOMEBODY, definite: bool = False) -> Phrase:
-    return PRONOUN[pick(pronouns)] if pronouns and pick(range(5)) < 2 else some_phrase(pick, "person", definite)
+    return (
+        PRONOUN[pick(pronouns)]
+        if pronouns and pick(range(5)) < 2
+        else some_phrase(pick, "person", definite)
+    )
 
 
 def some_adverbial(pick: Pick, tense: str) -> Pair:
     preposition, kind = pick([("in", "place"), ("with", "person")])
     time: Pair = pick(TIMES.get(tense, TIMES["future"]))
-    return time if pick(range(3)) else prepositional(preposition, some_phrase(pick, kind, definite=True))
+    return (
+        time
+        if pick(range(3))
+        else prepositional(preposition, some_phrase(pick, kind, definite=True))
+    )
 
 
 def some_action(pick: Pick, tense: str, adverbial: Pair = NOTHING) -> Clause:
@@ -352,7 +419,11 @@ def some_action(pick: Pick, tense: str, adverbial: Pair = NOTHING) -> Clause:
     target = recipient = None
     if kinds:
         kind = pick([kind for kind in kinds if kind != "to"])
-        target = some_person(pick, pronouns, negated) if kind == "person" else some_phrase(pick, kind, negated)
+        target = (
+            some_person(pick, pronouns, negated)
+            if kind == "person"
+            else some_phrase(pick, kind, negated)
+        )
     if "to" in kinds:
         recipient = some_person(pick, pronouns, definite=True)
     return clause(subject, verb, tense, target, recipient, adverbial, negated)
@@ -371,7 +442,9 @@ def some_simple_sentence(pick: Pick) -> Pair:
 
 def some_subordination(pick: Pick) -> Pair:
     conjunction, tense, side_tense = pick(rows(SUBORDINATIONS))
-    return subordinated(some_action(pick, tense), conjunction, some_action(pick, side_tense), pick([False, True]))
+    return subordinated(
+        some_action(pick, tense), conjunction, some_action(pick, side_tense), pick([False, True])
+    )
 
 
 def some_report(pick: Pick) -> Pair:
@@ -381,14 +454,19 @@ def some_report(pick: Pick) -> Pair:
 
 def some_reference(pick: Pick) -> Pair:
     """Two clauses, where a pronoun in the second agrees with a noun in the first."""
-    kind, tense = pick([kind for kind in NOUNS if kind not in ("person", "place")]), pick(["present", "past"])
+    kind, tense = (
+        pick([kind for kind in NOUNS if kind not in ("person", "place")]),
+        pick(["present", "past"]),
+    )
     verbs = [verb for verb, (*_, kinds) in VERB.items() if kind in kinds and "to" not in kinds]
     conjunction = pick(["and", "but", "because", "although"])
     noun = some_phrase(pick, kind, plain=conjunction in ("because", "although"))
     pronoun = PRONOUN[noun.pronoun]
     if conjunction in ("and", "but"):
         first = clause(some_person(pick), pick(verbs), tense, noun)
-        second = clause(some_person(pick), pick(verbs), tense, pronoun, negated=conjunction == "but")
+        second = clause(
+            some_person(pick), pick(verbs), tense, pronoun, negated=conjunction == "but"
+        )
         return coordinated(first, conjunction, second)
     side_first = pick([True, False])
     action = clause(some_person(pick), pick(verbs), tense, pronoun if side_first else noun)
@@ -396,14 +474,16 @@ def some_reference(pick: Pick) -> Pair:
     return subordinated(action, conjunction, reason, side_first)
 
 
-SENTENCES = [some_simple_sentence] * 8 + [some_subordination] * 4 + [some_report] * 2 + [some_reference] * 6
+SENTENCES = (
+    [some_simple_sentence] * 8 + [some_subordination] * 4 + [some_report] * 2 + [some_reference] * 6
+)
 
 
 def generate(num_pairs: int, seed: int = 0) -> list[Pair]:
     """Generates distinct English-German sentence pairs.
 
-    No English or German sentence occurs twice, so training and test data taken from the list do not overlap. With the
-    same seed, a longer list starts with the pairs of a shorter one.
+    No English or German sentence occurs twice, so training and test data taken from the list do not
+    overlap. With the same seed, a longer list starts with the pairs of a shorter one.
 
     Args:
         num_pairs: The number of pairs.
@@ -426,13 +506,17 @@ def generate(num_pairs: int, seed: int = 0) -> list[Pair]:
     while len(pairs) < num_pairs:
         english, german = pick(SENTENCES)(pick)
         # Sentences with the same noun or adjective twice sound wrong.
-        content = [word for word in re.findall("[a-z]+", english) if word in NOUN or word in ADJECTIVE]
+        content = [
+            word for word in re.findall("[a-z]+", english) if word in NOUN or word in ADJECTIVE
+        ]
         if english not in seen and german not in seen and len(set(content)) == len(content):
             seen.update((english, german))
             pairs.append((english, german))
             failures = 0
         elif (failures := failures + 1) == 1000:
-            raise ValueError(f"num_pairs must be at most {len(pairs)}; received num_pairs={num_pairs}")
+            raise ValueError(
+                f"num_pairs must be at most {len(pairs)}; received num_pairs={num_pairs}"
+            )
     return pairs
 
 
@@ -443,7 +527,8 @@ def write(
     test_pairs: int = 1_000,
     seed: int = 0,
 ) -> list[pathlib.Path]:
-    """Writes train.en, train.de, valid.en, valid.de, test.en and test.de in UTF-8, one sentence per line.
+    """Writes train.en, train.de, valid.en, valid.de, test.en and test.de in UTF-8, one sentence per
+    line.
 
     Returns:
         The paths of the files, in that order.
@@ -455,7 +540,9 @@ def write(
         part = list(itertools.islice(pairs, size))
         for column, language in enumerate(("en", "de")):
             paths.append(pathlib.Path(directory, f"{split}.{language}"))
-            temporary = pathlib.Path(f"{paths[-1]}.tmp")  # so that no incomplete file is ever visible
+            temporary = pathlib.Path(
+                f"{paths[-1]}.tmp"
+            )  # so that no incomplete file is ever visible
             temporary.write_bytes("".join(f"{pair[column]}\n" for pair in part).encode())
             temporary.replace(paths[-1])
     return paths
@@ -463,7 +550,9 @@ def write(
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m examples.corpus", description="Write an English-German corpus.", allow_abbrev=False
+        prog="python -m examples.corpus",
+        description="Write an English-German corpus.",
+        allow_abbrev=False,
     )
     parser.add_argument("directory", metavar="DIRECTORY")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,23 +1,25 @@
-"""Fine-tunes a translator on a few hundred sentences of its users, and stops as soon as it has learned them.
+"""Fine-tunes a translator on a few hundred sentences of its users, and stops as soon as it has
+learned them.
 
     python -m examples.fine_tuning MODEL_DIR NEW_MODEL_DIR
 
-MODEL_DIR holds what examples/whole_path.py or `make demo` has trained. The new model writes as people do in
-Switzerland, where "groß" is "gross". A Keras callback sees the scores of each validation and decides when to stop.
+MODEL_DIR holds what examples/whole_path.py or `make demo` has trained. The new model writes as
+people do in Switzerland, where "groß" is "gross". A Keras callback sees the scores of each
+validation and decides when to stop.
 """
 
 import argparse
 
 import keras
-from keras_transformer.training.recipe import load_recipe
-from keras_transformer.training.run.devices import make_strategy
-from keras_transformer.training.run.trainer import train
-from keras_transformer.training.text.corpus import SentencePairs
 
 from examples.corpus import generate
 from keras_transformer import Translator
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.runtime.progress import show_log
+from keras_transformer.training.recipe import load_recipe
+from keras_transformer.training.run.devices import make_strategy
+from keras_transformer.training.run.trainer import train
+from keras_transformer.training.text.corpus import SentencePairs
 
 
 class StopWhenGoodEnough(keras.callbacks.Callback):
@@ -28,7 +30,10 @@ class StopWhenGoodEnough(keras.callbacks.Callback):
         self.bleu = bleu
 
     def on_epoch_end(self, epoch, logs):
-        print(f"after {logs['step']:.0f} updates: BLEU {logs['val_bleu']:.1f}, perplexity {logs['val_perplexity']:.2f}")
+        print(
+            f"after {logs['step']:.0f} updates: BLEU {logs['val_bleu']:.1f}, perplexity "
+            f"{logs['val_perplexity']:.2f}"
+        )
         if logs["val_bleu"] >= self.bleu:
             self.model.stop_training = True
 
@@ -43,18 +48,31 @@ def main():
     parser.add_argument("model_dir", type=ModelDir)
     parser.add_argument("new_model_dir", type=ModelDir)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--bleu", type=float, default=80.0, help="training stops when it is reached")
+    parser.add_argument(
+        "--bleu", type=float, default=80.0, help="training stops when it is reached"
+    )
     arguments = parser.parse_args()
 
     # Of another seed: the model has not seen most of these sentences.
-    swiss = [(english, german.replace("ß", "ss")) for english, german in generate(6_000, seed=1) if "ß" in german]
-    train_pairs, valid_pairs = sentence_pairs(swiss[:300], "train"), sentence_pairs(swiss[300:350], "valid")
+    swiss = [
+        (english, german.replace("ß", "ss"))
+        for english, german in generate(6_000, seed=1)
+        if "ß" in german
+    ]
+    train_pairs, valid_pairs = (
+        sentence_pairs(swiss[:300], "train"),
+        sentence_pairs(swiss[300:350], "valid"),
+    )
     english, german = swiss[350]
 
     # The model, its vocabulary and how it translates are taken over; the rest is in the recipe.
     config = load_recipe(
         "fine-tune",
-        [f"training.steps={arguments.steps}", "training.validate_every=20", "training.peak_learning_rate=0.002"],
+        [
+            f"training.steps={arguments.steps}",
+            "training.validate_every=20",
+            "training.peak_learning_rate=0.002",
+        ],
         init_from=arguments.model_dir,
     )
     show_log()  # on standard error

@@ -40,7 +40,10 @@ def main():
         sys.exit(f"{arguments.url}: {', '.join(states)}")
     lines = (line.rstrip("\n") for line in sys.stdin)
     while texts := list(itertools.islice(lines, LINES_PER_REQUEST)):
-        request = {"signature_name": "serving_default", "instances": [{"text": text} for text in texts]}
+        request = {
+            "signature_name": "serving_default",
+            "instances": [{"text": text} for text in texts],
+        }
         for text, answer in zip(texts, ask(f"{arguments.url}:predict", request)["predictions"]):
             print(answer["text"], flush=True)
             if answer["truncated"]:

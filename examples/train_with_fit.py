@@ -1,13 +1,17 @@
-"""Trains a translator with `fit` and R-Drop on JAX, PyTorch or TensorFlow, for the commands that translate and serve.
+"""Trains a translator with `fit` and R-Drop on JAX, PyTorch or TensorFlow, for the commands that
+translate and serve.
 
-    keras-transformer train --config multi30k-modern --set training.steps=1 --model-dir models/modern \
+    keras-transformer train --config multi30k-modern --set training.steps=1 --model-dir
+    models/modern \
         --source train.en --target train.de --valid-source val.en --valid-target val.de
-    KERAS_BACKEND=jax python examples/train_with_fit.py --model-dir models/modern --source train.en --target train.de \
+    KERAS_BACKEND=jax python examples/train_with_fit.py --model-dir models/modern --source train.en
+    --target train.de \
         --steps 10000 --dtype mixed_bfloat16
     keras-transformer evaluate --model-dir models/modern --source test.en --reference test.de
 
-The first command makes the directory, with its configuration and vocabulary. Training itself needs neither TensorFlow
-nor the first machine: copy the directory to one with a GPU and `pip install . jax sentencepiece pyyaml`, and back.
+The first command makes the directory, with its configuration and vocabulary. Training itself needs
+neither TensorFlow nor the first machine: copy the directory to one with a GPU and `pip install .
+jax sentencepiece pyyaml`, and back.
 """
 
 import argparse
@@ -30,7 +34,8 @@ LENGTHS = (32, 96)
 
 
 class RDrop(keras.Model):
-    """Computes each batch twice, with other dropout, and trains for equal probabilities (Liang et al. 2021)."""
+    """Computes each batch twice, with other dropout, and trains for equal probabilities (Liang et
+    al. 2021)."""
 
     def __init__(self, transformer, consistency):
         super().__init__()
@@ -48,7 +53,9 @@ class RDrop(keras.Model):
         # Both directions of the divergence between the passes.
         divergences = ops.sum((ops.exp(first) - ops.exp(second)) * (first - second), axis=-1)
         is_token = ops.cast(y != 0, "float32")
-        return crossentropy + self.consistency / 4 * ops.sum(divergences * is_token) / ops.sum(is_token)
+        return crossentropy + self.consistency / 4 * ops.sum(divergences * is_token) / ops.sum(
+            is_token
+        )
 
 
 class Progress(keras.callbacks.Callback):
@@ -59,7 +66,10 @@ class Progress(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         steps = (epoch + 1) * self.params["steps"]
-        print(f"step {steps:,}: loss {logs['loss']:.3f}, {time.monotonic() - self.start:.0f} s", flush=True)
+        print(
+            f"step {steps:,}: loss {logs['loss']:.3f}, {time.monotonic() - self.start:.0f} s",
+            flush=True,
+        )
 
 
 def encode(tokenizer, path):
@@ -84,12 +94,17 @@ def batches(pairs, batch_size, seed):
         planned = []
         for bucket, length in enumerate(LENGTHS):
             order = generator.permutation(np.flatnonzero(buckets == bucket))
-            planned += [(order[begin : begin + batch_size], length) for begin in range(0, len(order), batch_size)]
+            planned += [
+                (order[begin : begin + batch_size], length)
+                for begin in range(0, len(order), batch_size)
+            ]
         for index in generator.permutation(len(planned)):
             order, length = planned[index]
             sources, targets = zip(*(pairs[i] for i in order), strict=True)
             shifted = [[START, *target[:-1]] for target in targets]
-            source, target, labels = (padded(rows, batch_size, length) for rows in (sources, shifted, targets))
+            source, target, labels = (
+                padded(rows, batch_size, length) for rows in (sources, shifted, targets)
+            )
             yield {"source": source, "target": target}, labels
 
 
@@ -110,13 +125,19 @@ def main():
     model_dir = ModelDir(arguments.model_dir)
     try:
         config = model_dir.read_config()
-        tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(model_dir.path / "tokenizer.model"))
+        tokenizer = sentencepiece.SentencePieceProcessor(
+            model_file=str(model_dir.path / "tokenizer.model")
+        )
         sources, targets = encode(tokenizer, arguments.source), encode(tokenizer, arguments.target)
     except (ConfigError, OSError) as error:
         parser.error(str(error))
     if len(sources) != len(targets):
-        parser.error(f"source and target must have as many lines; received {len(sources)} and {len(targets)}")
-    pairs = [pair for pair in zip(sources, targets, strict=True) if max(map(len, pair)) <= LENGTHS[-1]]
+        parser.error(
+            f"source and target must have as many lines; received {len(sources)} and {len(targets)}"
+        )
+    pairs = [
+        pair for pair in zip(sources, targets, strict=True) if max(map(len, pair)) <= LENGTHS[-1]
+    ]
     print(f"{len(pairs):,} of {len(sources):,} pairs have at most {LENGTHS[-1]} tokens")
 
     transformer = build_transformer(config.model, dtype=arguments.dtype)
@@ -125,7 +146,8 @@ def main():
     rate = keras.optimizers.schedules.CosineDecay(
         initial_learning_rate=0.0,
         # Without a rate of the recipe's own, the paper's at the end of the warm-up.
-        warmup_target=config.training.peak_learning_rate or (config.model.d_model * warmup_steps) ** -0.5,
+        warmup_target=config.training.peak_learning_rate
+        or (config.model.d_model * warmup_steps) ** -0.5,
         warmup_steps=warmup_steps,
         decay_steps=arguments.steps - warmup_steps,
     )

@@ -1,11 +1,13 @@
 """Translates a corpus with an exported SavedModel and Apache Beam, on one or many machines.
 
-    python examples/translate_corpus.py --model servable/en-de/1 --input 'news/*.en.gz' --output news.de
+    python examples/translate_corpus.py --model servable/en-de/1 --input 'news/*.en.gz' --output
+    news.de
 
-For each input file, with one sentence per line, the script writes a file with the same name and compression to the
-output directory, with exactly one output line per input line, in the same order. To resume a run that was stopped, run
-the same command again: it translates only what is missing. All other options are Beam's, such as --runner.
-docs/more-text.md has the commands for several processes and for clusters.
+For each input file, with one sentence per line, the script writes a file with the same name and
+compression to the output directory, with exactly one output line per input line, in the same order.
+To resume a run that was stopped, run the same command again: it translates only what is missing.
+All other options are Beam's, such as --runner. docs/more-text.md has the commands for several
+processes and for clusters.
 
     input files ─► pieces ─► lines ─► RunInference ─► one file per piece ─► output files
 """
@@ -30,10 +32,12 @@ from apache_beam.transforms.util import WaitOn
 
 # If a run is killed, at most one piece per process is lost.
 LINES_PER_PIECE = 10_000
-# The SavedModel sorts the sentences of a request by length, and translates sentences of similar length together.
+# The SavedModel sorts the sentences of a request by length, and translates sentences of similar
+# length together.
 LINES_PER_REQUEST = 1_000
 
-# The input file, the output file, the number of the piece and its first byte. Only these are sent between machines.
+# The input file, the output file, the number of the piece and its first byte. Only these are sent
+# between machines.
 Piece = tuple[str, str, int, int]
 
 
@@ -41,7 +45,7 @@ class SavedModelHandler(TFModelHandlerNumpy):
     """Beam's handler for TensorFlow, for a SavedModel with a signature instead of a Keras model."""
 
     def load_model(self) -> Any:
-        import tensorflow_text  # noqa: F401  (registers the tokenizer's operations, in each process)
+        import tensorflow_text  # noqa: F401
 
         return tf.saved_model.load(self._model_uri).signatures["serving_default"]
 
@@ -49,25 +53,47 @@ class SavedModelHandler(TFModelHandlerNumpy):
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the pipeline; a wrong path is reported in one line on standard error."""
     parser = argparse.ArgumentParser(
-        description="Translate text files with an exported SavedModel on Apache Beam.", allow_abbrev=False
+        description="Translate text files with an exported SavedModel on Apache Beam.",
+        allow_abbrev=False,
     )
-    parser.add_argument("--model", required=True, metavar="DIR", help="a version of a SavedModel: servable/en-de/1")
-    parser.add_argument("--input", required=True, nargs="+", metavar="PATTERN", help="text files, perhaps compressed")
-    parser.add_argument("--output", required=True, metavar="DIR", help="where files of the same names are written")
+    parser.add_argument(
+        "--model", required=True, metavar="DIR", help="a version of a SavedModel: servable/en-de/1"
+    )
+    parser.add_argument(
+        "--input",
+        required=True,
+        nargs="+",
+        metavar="PATTERN",
+        help="text files, perhaps compressed",
+    )
+    parser.add_argument(
+        "--output", required=True, metavar="DIR", help="where files of the same names are written"
+    )
     options, beam_arguments = parser.parse_known_args(arguments)
-    # The default runs on this machine. Beam's "DirectRunner" would first try another runner, which it downloads.
+    # The default runs on this machine. Beam's "DirectRunner" would first try another runner, which
+    # it downloads.
     beam_options = PipelineOptions(["--runner=FnApiRunner", *beam_arguments])
     FileSystems.set_options(beam_options)
     try:
         files = input_and_output_files(options.input, options.output)
         if not tf.io.gfile.exists(os.path.join(options.model, "saved_model.pb")):
-            raise ValueError(f"--model must be the directory of a saved_model.pb; received --model {options.model}")
+            raise ValueError(
+                f"--model must be the directory of a saved_model.pb; received --model "
+                f"{options.model}"
+            )
     except (BeamIOError, OSError, ValueError, tf.errors.OpError) as error:
         sys.exit(f"{parser.prog}: error: {error}")
     # A batch in Beam is one piece; its requests keep the order of the lines.
-    handler = SavedModelHandler(options.model, inference_fn=translate, min_batch_size=1, max_batch_size=1)
+    handler = SavedModelHandler(
+        options.model, inference_fn=translate, min_batch_size=1, max_batch_size=1
+    )
     with beam.Pipeline(options=beam_options) as pipeline:
-        pieces = pipeline | beam.Create(files) | "SpreadFiles" >> beam.Reshuffle() | beam.FlatMapTuple(find_pieces)
+        pieces = (
+            pipeline
+            | beam.Create(files)
+            | "SpreadFiles" >> beam.Reshuffle()
+            | beam.FlatMapTuple(find_pieces)
+        )
         written = (
             pieces
             | "SpreadPieces" >> beam.Reshuffle()
@@ -77,7 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         _ = (
             pieces
-            | beam.MapTuple(lambda path, output, number, offset: (output, piece_path(output, number)))
+            | beam.MapTuple(
+                lambda path, output, number, offset: (output, piece_path(output, number))
+            )
             | beam.GroupByKey()
             | WaitOn(written)
             | beam.MapTuple(join_pieces)
@@ -98,9 +126,15 @@ def input_and_output_files(patterns: Iterable[str], directory: str) -> list[tupl
     for path in sorted(paths):
         output = FileSystems.join(directory, FileSystems.split(path)[1])
         if FileSystems.split(path) == FileSystems.split(output):
-            raise ValueError(f"--output must not be the directory of an input file; received --output {directory}")
+            raise ValueError(
+                f"--output must not be the directory of an input file; received --output "
+                f"{directory}"
+            )
         if output in inputs:
-            raise ValueError(f"input files must have different names; received --input {inputs[output]} and {path}")
+            raise ValueError(
+                f"input files must have different names; received --input {inputs[output]} and "
+                f"{path}"
+            )
         inputs[output] = path
     return [(path, output) for output, path in inputs.items()]
 
@@ -124,8 +158,11 @@ def find_pieces(path: str, output: str) -> Iterator[Piece]:
             raise ValueError(f"{path}: the compressed file is cut off")
 
 
-def read_unless_translated(path: str, output: str, number: int, offset: int) -> Iterator[tuple[str, list[bytes]]]:
-    r"""Yields the path of a piece with its lines, without their "\n" or "\r\n", unless its translation exists."""
+def read_unless_translated(
+    path: str, output: str, number: int, offset: int
+) -> Iterator[tuple[str, list[bytes]]]:
+    r"""Yields the path of a piece with its lines, without their "\n" or "\r\n", unless its
+    translation exists."""
     piece = piece_path(output, number)
     if not FileSystems.exists(piece):
         with FileSystems.open(path) as file:
@@ -137,8 +174,13 @@ def read_unless_translated(path: str, output: str, number: int, offset: int) -> 
 def translate(signature: Any, batch: Iterable[list[bytes]], *_: Any) -> Iterator[list[bytes]]:
     """Yields the translations of the lines of each piece, one line each."""
     for lines in batch:
-        requests = (lines[begin : begin + LINES_PER_REQUEST] for begin in range(0, len(lines), LINES_PER_REQUEST))
-        answers = (signature(text=tf.constant(request, tf.string))["text"].numpy() for request in requests)
+        requests = (
+            lines[begin : begin + LINES_PER_REQUEST]
+            for begin in range(0, len(lines), LINES_PER_REQUEST)
+        )
+        answers = (
+            signature(text=tf.constant(request, tf.string))["text"].numpy() for request in requests
+        )
         yield [text.replace(b"\n", b" ") for answer in answers for text in answer]
 
 
@@ -162,12 +204,16 @@ def join_pieces(output: str, pieces: Iterable[str]) -> None:
 
 
 def write_whole(path: str, scratch: str, contents: Iterable[bytes]) -> None:
-    """Writes a file, compressed according to its name, under a temporary name until it is complete."""
-    unfinished = FileSystems.join(scratch, f"unfinished-{uuid.uuid4().hex}-{FileSystems.split(path)[1]}")
+    """Writes a file, compressed according to its name, under a temporary name until it is
+    complete."""
+    unfinished = FileSystems.join(
+        scratch, f"unfinished-{uuid.uuid4().hex}-{FileSystems.split(path)[1]}"
+    )
     with FileSystems.create(unfinished) as file:
         for content in contents:
             file.write(content)
-    # A file on a local disk must also survive a power failure; other file systems ensure this themselves.
+    # A file on a local disk must also survive a power failure; other file systems ensure this
+    # themselves.
     if os.path.exists(unfinished):
         with open(unfinished, "rb") as written:
             os.fsync(written.fileno())
@@ -190,7 +236,9 @@ def delete_pieces(output: str) -> None:
     directory = glob.escape(pieces_directory(output))
     if FileSystems.match([f"{directory}/*"])[0].metadata_list:
         # Object stores have no directories, only paths with a common prefix.
-        FileSystems.delete([directory if FileSystems.exists(pieces_directory(output)) else f"{directory}/"])
+        FileSystems.delete(
+            [directory if FileSystems.exists(pieces_directory(output)) else f"{directory}/"]
+        )
 
 
 if __name__ == "__main__":

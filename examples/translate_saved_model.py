@@ -6,7 +6,8 @@ python examples/translate_saved_model.py servable/en-de/1 < in.txt > out.txt
 import os
 import sys
 
-# TensorFlow writes about missing GPUs to file descriptor 2. Python's errors still go to standard error.
+# TensorFlow writes about missing GPUs to file descriptor 2. Python's errors still go to standard
+# error.
 sys.stderr = os.fdopen(os.dup(2), "w")
 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 

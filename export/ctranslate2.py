@@ -38,11 +38,13 @@ _FIELD = re.compile(r"[^ \t\n]*")
 def export_ctranslate2(
     translator: Translator, output: str | os.PathLike[str], version: int | None = None
 ) -> pathlib.Path:
-    """Writes `output/<version>/`, a CTranslate2 model with the files of the tokenizers beside it, and returns its path.
+    """Writes `output/<version>/`, a CTranslate2 model with the files of the tokenizers beside it,
+    and returns its path.
 
-    The directory appears when it is complete and has scored some texts as the translator does. It holds float32
-    weights, which CTranslate2 can quantize when it loads them. Search settings are not part of such a model; the
-    translator's shortlist is, as a "vocabulary map", which `translate_batch` uses with `use_vmap=True`.
+    The directory appears when it is complete and has scored some texts as the translator does. It
+    holds float32 weights, which CTranslate2 can quantize when it loads them. Search settings are
+    not part of such a model; the translator's shortlist is, as a "vocabulary map", which
+    `translate_batch` uses with `use_vmap=True`.
 
     Args:
         version: defaults to one more than the highest version.
@@ -79,8 +81,8 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
         config,
         "CTranslate2",
         activation=tuple(_ACTIVATIONS),
-        # CTranslate2 has ALiBi for decoders only, and takes T5's biases from the first layer for all. In attention to
-        # the source, it normalizes the queries of all heads as one vector.
+        # CTranslate2 has ALiBi for decoders only, and takes T5's biases from the first layer for
+        # all. In attention to the source, it normalizes the queries of all heads as one vector.
         positions=("sinusoidal", "tensor2tensor", "learned", "rotary"),
         # CTranslate2 has one width for keys and values.
         value_dim=(None, key_dim),
@@ -102,7 +104,8 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
     )
     encoder_layers, decoder_layers = config.depths
     spec = specs.TransformerSpec(
-        specs.TransformerEncoderSpec(encoder_layers, **options), specs.TransformerDecoderSpec(decoder_layers, **options)
+        specs.TransformerEncoderSpec(encoder_layers, **options),
+        specs.TransformerDecoderSpec(decoder_layers, **options),
     )
     weights = {name: ops.convert_to_numpy(variable) for name, variable in named_weights(model)}
     _set_embedding(spec.encoder, spec.encoder.embeddings[0], model.source_embedding, config)
@@ -113,7 +116,9 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
     weights.setdefault("logits/kernel", weights["target_embedding"].T)
     _set_dense(spec.decoder.projection, weights, "logits")
 
-    source_pieces, pieces = (tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in tokenizers)
+    source_pieces, pieces = (
+        tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in tokenizers
+    )
     spec.register_source_vocabulary(source_pieces)
     spec.register_target_vocabulary(pieces)
     spec.config.unk_token = pieces[Tokenizer.unk_id]
@@ -128,22 +133,31 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
 
 
 def _set_embedding(
-    stack: LayerSpec, spec: common_spec.EmbeddingsSpec, embedding: PositionalEmbedding, config: TransformerConfig
+    stack: LayerSpec,
+    spec: common_spec.EmbeddingsSpec,
+    embedding: PositionalEmbedding,
+    config: TransformerConfig,
 ) -> None:
     spec.weight = ops.convert_to_numpy(embedding.token_table)
     if config.positions == "rotary":
         return
     # CTranslate2 would compute sinusoids in another order.
     num_positions = embedding.max_length or max(config.max_length, _POSITIONS)
-    stack.position_encodings.encodings = ops.convert_to_numpy(embedding.encode_positions(ops.arange(num_positions)))
+    stack.position_encodings.encodings = ops.convert_to_numpy(
+        embedding.encode_positions(ops.arange(num_positions))
+    )
 
 
-def _set_stack(spec: LayerSpec, weights: Mapping[str, np.ndarray], side: Literal["encoder", "decoder"]) -> None:
+def _set_stack(
+    spec: LayerSpec, weights: Mapping[str, np.ndarray], side: Literal["encoder", "decoder"]
+) -> None:
     for i, layer in enumerate(spec.layer):
         # CTranslate2 computes the products of several layers with the same input as one.
         attentions = [("attention", layer.self_attention, [["query", "key", "value"], ["output"]])]
         if side == "decoder":
-            attentions.append(("source_attention", layer.attention, [["query"], ["key", "value"], ["output"]]))
+            attentions.append(
+                ("source_attention", layer.attention, [["query"], ["key", "value"], ["output"]])
+            )
         for name, attention, products in attentions:
             for linear, parts in zip(attention.linear, products, strict=True):
                 _set_dense(linear, weights, *(f"{side}/{i}/{name}/{part}" for part in parts))
@@ -161,14 +175,20 @@ def _set_stack(spec: LayerSpec, weights: Mapping[str, np.ndarray], side: Literal
         _set_norm(spec.layer_norm, weights, f"{side}/final_norm")
 
 
-def _set_dense(spec: common_spec.LinearSpec, weights: Mapping[str, np.ndarray], *names: str) -> None:
+def _set_dense(
+    spec: common_spec.LinearSpec, weights: Mapping[str, np.ndarray], *names: str
+) -> None:
     """Sets the weights of a layer, or of several that are joined."""
-    spec.weight = np.ascontiguousarray(np.concatenate([weights[f"{name}/kernel"].T for name in names]))
+    spec.weight = np.ascontiguousarray(
+        np.concatenate([weights[f"{name}/kernel"].T for name in names])
+    )
     if f"{names[0]}/bias" in weights:
         spec.bias = np.concatenate([weights[f"{name}/bias"] for name in names])
 
 
-def _set_norm(spec: common_spec.LayerNormSpec, weights: Mapping[str, np.ndarray], name: str) -> None:
+def _set_norm(
+    spec: common_spec.LayerNormSpec, weights: Mapping[str, np.ndarray], name: str
+) -> None:
     if hasattr(spec, "beta"):
         spec.gamma, spec.beta = weights[f"{name}/gamma"], weights[f"{name}/beta"]
     else:
@@ -176,8 +196,11 @@ def _set_norm(spec: common_spec.LayerNormSpec, weights: Mapping[str, np.ndarray]
 
 
 def _vocabulary_map(shortlist: Candidates, tokenizers: TokenizerPair) -> str:
-    """Writes a shortlist as lines of a source piece, a tab, and target pieces; those of "" may be anywhere."""
-    source_pieces, target_pieces = (tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in tokenizers)
+    """Writes a shortlist as lines of a source piece, a tab, and target pieces; those of "" may be
+    anywhere."""
+    source_pieces, target_pieces = (
+        tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in tokenizers
+    )
     by_source = shortlist.by_source.numpy()
     # Every source ends with the end token, for which CTranslate2 does not look.
     always = np.concatenate([shortlist.always.numpy(), by_source[Tokenizer.end_id]])
@@ -186,5 +209,9 @@ def _vocabulary_map(shortlist: Candidates, tokenizers: TokenizerPair) -> str:
         pieces = [target_pieces[i] for i in np.unique(token_ids)]
         return f"{source_piece}\t{' '.join(piece for piece in pieces if _FIELD.fullmatch(piece))}\n"
 
-    lines = [line(piece, ids) for piece, ids in zip(source_pieces, by_source, strict=True) if _FIELD.fullmatch(piece)]
+    lines = [
+        line(piece, ids)
+        for piece, ids in zip(source_pieces, by_source, strict=True)
+        if _FIELD.fullmatch(piece)
+    ]
     return "".join([line("", always), *lines])

@@ -1,4 +1,5 @@
-"""The translator as a folder of Hugging Face's `transformers`: the inverse of `keras_transformer.pretrained`."""
+"""The translator as a folder of Hugging Face's `transformers`: the inverse of
+`keras_transformer.pretrained`."""
 
 import dataclasses
 import json
@@ -28,14 +29,21 @@ from keras_transformer.tokenizers import (
     Tokenizer,
     TokenizerPair,
 )
-from keras_transformer.tokenizers.sentencepiece import ESCAPES, SPACE, ModelProto, SentencePiece, parse_model
+from keras_transformer.tokenizers.sentencepiece import (
+    ESCAPES,
+    SPACE,
+    ModelProto,
+    SentencePiece,
+    parse_model,
+)
 from keras_transformer.translation import Translator
 
 from .publishing import PROBES, Facts, publish, require_supported, transformer_of, verify_scores
 
 _log = logging.getLogger(__name__)
 
-# Splits texts within what looks like a special piece or a byte, which Unigram of `tokenizers` would find there.
+# Splits texts within what looks like a special piece or a byte, which Unigram of `tokenizers` would
+# find there.
 _DIVIDED = "<(?=/s>|s>|pad>|unk>|0x[0-9A-F]{2}>)"
 _ARCHITECTURES = {"marian": "MarianMTModel", "blenderbot": "BlenderbotForConditionalGeneration"}
 
@@ -54,14 +62,19 @@ class _Tokenizers(NamedTuple):
 
 
 def export_hugging_face(
-    translator: Translator, output: str | os.PathLike[str], version: int | None = None, facts: Facts | None = None
+    translator: Translator,
+    output: str | os.PathLike[str],
+    version: int | None = None,
+    facts: Facts | None = None,
 ) -> pathlib.Path:
-    """Writes `output/<version>/`, which `from_pretrained` of Hugging Face's `transformers` loads; returns its path.
+    """Writes `output/<version>/`, which `from_pretrained` of Hugging Face's `transformers` loads;
+    returns its path.
 
-    It holds float32 weights, the tokenizer, the search settings and a model card. A model that normalizes after each
-    sublayer, as the paper's, becomes a `MarianMTModel`; one that normalizes first, a
-    `BlenderbotForConditionalGeneration`, whose layers are the same. The folder appears when it is complete and
-    `import_model` has read from it a model that scores some texts as the translator does.
+    It holds float32 weights, the tokenizer, the search settings and a model card. A model that
+    normalizes after each sublayer, as the paper's, becomes a `MarianMTModel`; one that normalizes
+    first, a `BlenderbotForConditionalGeneration`, whose layers are the same. The folder appears
+    when it is complete and `import_model` has read from it a model that scores some texts as the
+    translator does.
 
     Args:
         version: defaults to one more than the highest version.
@@ -69,7 +82,8 @@ def export_hugging_face(
 
     Raises:
         ConfigError: Hugging Face has no such model, or the version exists or is not positive.
-        VerificationError: The model that was written gives other log probabilities than the translator.
+        VerificationError: The model that was written gives other log probabilities than the
+            translator.
     """
     model = transformer_of(translator)
     model_type = _model_type(model.config)
@@ -79,7 +93,9 @@ def export_hugging_face(
     def write(directory: pathlib.Path) -> None:
         files = {
             "config.json": _to_json(_config(model.config, model_type, tokenizers)),
-            "generation_config.json": _to_json(_generation(translator.decoding, model.config, tokenizers)),
+            "generation_config.json": _to_json(
+                _generation(translator.decoding, model.config, tokenizers)
+            ),
             **tokenizers.files,
             # `transformers` refuses a file that does not name its format.
             "model.safetensors": save(_weights(model, tokenizers), metadata={"format": "pt"}),
@@ -104,7 +120,12 @@ def _model_type(config: TransformerConfig) -> Literal["marian", "blenderbot"]:
         key_dim=key_dims,
         value_dim=key_dims,
     )
-    require(config.epsilon <= EPSILON, "model.epsilon", f"at most the {EPSILON:g} of Hugging Face", config.epsilon)
+    require(
+        config.epsilon <= EPSILON,
+        "model.epsilon",
+        f"at most the {EPSILON:g} of Hugging Face",
+        config.epsilon,
+    )
     if not config.norm_first:
         return "marian"
     rule = "all for Hugging Face if norm_first=true"
@@ -117,21 +138,31 @@ def _warn_of_search(translator: Translator) -> None:
     decoding = translator.decoding
     if decoding.beam_size > 1 and decoding.length_penalty:
         _log.warning(
-            f"Hugging Face divides scores by length ** {decoding.length_penalty:g}, not by ((5 + length) / 6) ** "
-            f"{decoding.length_penalty:g}: some translations differ; with --length-penalty 0, none do for this reason"
+            f"Hugging Face divides scores by length ** {decoding.length_penalty:g}, not by ((5 + "
+            f"length) / 6) ** "
+            f"{decoding.length_penalty:g}: some translations differ; with --length-penalty 0, "
+            f"none do for this reason"
         )
     if translator.candidates is not None:
-        _log.warning("Hugging Face searches the whole vocabulary, not the shortlist: some translations differ")
+        _log.warning(
+            "Hugging Face searches the whole vocabulary, not the shortlist: some translations "
+            "differ"
+        )
     if decoding.tag is not None:
         (tag_id,) = translator.graph.codec.tag_ids
         _log.warning(
-            f"Hugging Face puts no tag in front of sources: for {decoding.tag}, token {tag_id} has to go before those "
+            f"Hugging Face puts no tag in front of sources: for {decoding.tag}, token {tag_id} "
+            f"has to go before those "
             "of each source"
         )
     if decoding.placeholders:
-        _log.warning("Hugging Face has no placeholders: URLs, {names} and tags may come out changed")
+        _log.warning(
+            "Hugging Face has no placeholders: URLs, {names} and tags may come out changed"
+        )
     if decoding.terms is not None:
-        _log.warning("Hugging Face puts no translations beside terms: they may be translated otherwise")
+        _log.warning(
+            "Hugging Face puts no translations beside terms: they may be translated otherwise"
+        )
 
 
 def _config(config: TransformerConfig, model_type: str, tokenizers: _Tokenizers) -> dict[str, Any]:
@@ -170,7 +201,9 @@ def _config(config: TransformerConfig, model_type: str, tokenizers: _Tokenizers)
     }
 
 
-def _generation(decoding: DecodingConfig, config: TransformerConfig, tokenizers: _Tokenizers) -> dict[str, Any]:
+def _generation(
+    decoding: DecodingConfig, config: TransformerConfig, tokenizers: _Tokenizers
+) -> dict[str, Any]:
     special = tokenizers.special_ids
     forbidden = {
         "none": {special["pad"]} if tokenizers.pads_with_start else set(),
@@ -214,15 +247,24 @@ def _weights(model: Transformer, tokenizers: _Tokenizers) -> dict[str, np.ndarra
     if config.tie_embeddings == "none":
         arrays["lm_head.weight"] = weights.pop("logits/kernel").T[ids]
     if not (config.positions == "sinusoidal" and not config.norm_first):
-        # Blenderbot's class has a table of positions; Marian's computes sinusoids if the file has no table.
-        for side, embedding in (("encoder", model.source_embedding), ("decoder", model.target_embedding)):
+        # Blenderbot's class has a table of positions; Marian's computes sinusoids if the file has
+        # no table.
+        for side, embedding in (
+            ("encoder", model.source_embedding),
+            ("decoder", model.target_embedding),
+        ):
             weights.pop("source_positions" if side == "encoder" else "target_positions", None)
             positions = embedding.encode_positions(ops.arange(config.max_length))
-            arrays[f"model.{side}.embed_positions.weight"] = _in_their_order(f"{side}_positions", positions)
+            arrays[f"model.{side}.embed_positions.weight"] = _in_their_order(
+                f"{side}_positions", positions
+            )
     for name, array in weights.items():
         arrays[their_name(name)] = array.T
         # Every projection of these classes has a bias.
-        if name.endswith("/kernel") and (bias := name.removesuffix("kernel") + "bias") not in weights:
+        if (
+            name.endswith("/kernel")
+            and (bias := name.removesuffix("kernel") + "bias") not in weights
+        ):
             arrays[their_name(bias)] = np.zeros(array.shape[1], "float32")
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
@@ -240,7 +282,8 @@ def _logits_bias(bias: np.ndarray | None, tokenizers: _Tokenizers) -> np.ndarray
     if bias is None:
         return np.zeros(len(ids), "float32")
     if tokenizers.pads_with_start:
-        # Their padding takes the bias of our padding: that of our start token only excludes the start token.
+        # Their padding takes the bias of our padding: that of our start token only excludes the
+        # start token.
         ids[tokenizers.special_ids["pad"]] = Tokenizer.pad_id
     return bias[ids]
 
@@ -267,14 +310,16 @@ def _card(translator: Translator, architecture: str, facts: Facts) -> str:
             "---",
             f"# Translation model{languages}",
             "",
-            f"A Transformer of {translator.model.config.num_parameters:,} parameters, as a `{architecture}`.",
+            f"A Transformer of {translator.model.config.num_parameters:,} parameters, as a "
+            f"`{architecture}`.",
             "",
             "```python",
             "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer",
             "",
             'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
             'model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")',
-            'inputs = tokenizer(["A dog runs."], return_tensors="pt", padding=True, truncation=True)',
+            'inputs = tokenizer(["A dog runs."], return_tensors="pt", padding=True, '
+            "truncation=True)",
             "tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)",
             "```",
             "",
@@ -288,7 +333,8 @@ def _card(translator: Translator, architecture: str, facts: Facts) -> str:
             "",
             "## Search",
             "",
-            "The scores were measured, and the model was written, with these settings of keras3-transformer "
+            "The scores were measured, and the model was written, with these settings of "
+            "keras3-transformer "
             f"{__version__}; `generation_config.json` has what comes next to them:",
             "",
             "```json",
@@ -305,15 +351,26 @@ def _card(translator: Translator, architecture: str, facts: Facts) -> str:
 def _tokenizers(tokenizers: TokenizerPair, max_length: int) -> _Tokenizers:
     """Writes tokenizers as Hugging Face reads them.
 
-    A SentencePiece model that was trained here becomes a tokenizer.json, which needs no SentencePiece; those of an
-    imported model become the files that they were imported from. The end token counts for `max_length`.
+    A SentencePiece model that was trained here becomes a tokenizer.json, which needs no
+    SentencePiece; those of an imported model become the files that they were imported from. The end
+    token counts for `max_length`.
     """
     source, target = tokenizers
-    if isinstance(source, PretrainedSentencePieceTokenizer) and isinstance(target, PretrainedSentencePieceTokenizer):
+    if isinstance(source, PretrainedSentencePieceTokenizer) and isinstance(
+        target, PretrainedSentencePieceTokenizer
+    ):
         return _marian_tokenizers(source, target, max_length)
     if not isinstance(target, SentencePieceTokenizer):
-        raise ConfigError("tokenizer.kind must be bpe or unigram for Hugging Face; received tokenizer.kind='wordpiece'")
-    require(tokenizers.is_shared, "tokenizer.shared", "true for Hugging Face, unless the model was imported", False)
+        raise ConfigError(
+            "tokenizer.kind must be bpe or unigram for Hugging Face; received "
+            "tokenizer.kind='wordpiece'"
+        )
+    require(
+        tokenizers.is_shared,
+        "tokenizer.shared",
+        "true for Hugging Face, unless the model was imported",
+        False,
+    )
     config = _tokenizer_config("PreTrainedTokenizerFast", max_length) | {
         "bos_token": "<s>",
         "model_input_names": ["input_ids", "attention_mask"],
@@ -325,7 +382,12 @@ def _tokenizers(tokenizers: TokenizerPair, max_length: int) -> _Tokenizers:
             "tokenizer_config.json": _to_json(config),
         },
         list(range(target.vocab_size)),
-        {"pad": Tokenizer.pad_id, "unk": Tokenizer.unk_id, "start": Tokenizer.start_id, "end": Tokenizer.end_id},
+        {
+            "pad": Tokenizer.pad_id,
+            "unk": Tokenizer.unk_id,
+            "start": Tokenizer.start_id,
+            "end": Tokenizer.end_id,
+        },
     )
 
 
@@ -348,11 +410,15 @@ def _tokenizer_config(name: str, max_length: int) -> dict[str, Any]:
 
 
 def _marian_tokenizers(
-    source: PretrainedSentencePieceTokenizer, target: PretrainedSentencePieceTokenizer, max_length: int
+    source: PretrainedSentencePieceTokenizer,
+    target: PretrainedSentencePieceTokenizer,
+    max_length: int,
 ) -> _Tokenizers:
     # Padding has the same id on both sides.
     rule = f"source_vocab_size={source.vocab_size} for Hugging Face"
-    require(source.vocab_size == target.vocab_size, "model.target_vocab_size", rule, target.vocab_size)
+    require(
+        source.vocab_size == target.vocab_size, "model.target_vocab_size", rule, target.vocab_size
+    )
     is_shared = source.vocabulary == target.vocabulary
     config = _tokenizer_config("MarianTokenizer", max_length) | {"separate_vocabs": not is_shared}
     files = {
@@ -360,7 +426,10 @@ def _marian_tokenizers(
         "target.spm": target.original_model(),
         "tokenizer_config.json": _to_json(config),
     }
-    for name, tokenizer in {"vocab.json": source, **({} if is_shared else {"target_vocab.json": target})}.items():
+    for name, tokenizer in {
+        "vocab.json": source,
+        **({} if is_shared else {"target_vocab.json": target}),
+    }.items():
         pieces = ["</s>", "<unk>", *tokenizer.vocabulary[4:], "<pad>"]
         files[name] = _to_json({piece: token_id for token_id, piece in enumerate(pieces)})
     # End and unknown token in front, and at the end the token that is both padding and start there.
@@ -369,21 +438,35 @@ def _marian_tokenizers(
 
 
 def _tokenizer_json(proto: ModelProto) -> dict[str, Any]:
-    """A pipeline of the package `tokenizers` that gives the ids, and the texts, of a SentencePieceTokenizer."""
+    """A pipeline of the package `tokenizers` that gives the ids, and the texts, of a
+    SentencePieceTokenizer."""
     special = [proto.pieces[token_id].piece for token_id in range(4)]
     # Tags and placeholders.
     controls = [entry.piece for entry in proto.pieces[4:] if entry.type == SentencePiece.CONTROL]
-    divided = "|".join([_DIVIDED, *(f"{re.escape(piece[0])}(?={re.escape(piece[1:])})" for piece in controls)])
+    divided = "|".join(
+        [_DIVIDED, *(f"{re.escape(piece[0])}(?={re.escape(piece[1:])})" for piece in controls)]
+    )
     is_bpe = proto.trainer_spec.model_type == proto.trainer_spec.BPE
     end = proto.pieces[Tokenizer.end_id].piece
-    text, appended = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": end, "type_id": 0}}
+    text, appended = (
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"SpecialToken": {"id": end, "type_id": 0}},
+    )
     second = {"Sequence": {"id": "B", "type_id": 0}}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            dict(id=i, content=piece, single_word=False, lstrip=False, rstrip=False, normalized=False, special=True)
+            dict(
+                id=i,
+                content=piece,
+                single_word=False,
+                lstrip=False,
+                rstrip=False,
+                normalized=False,
+                special=True,
+            )
             for i, piece in enumerate(special)
         ],
         "normalizer": {
@@ -396,7 +479,12 @@ def _tokenizer_json(proto: ModelProto) -> dict[str, Any]:
         },
         "pre_tokenizer": None
         if is_bpe
-        else {"type": "Split", "pattern": {"Regex": divided}, "behavior": "Isolated", "invert": False},
+        else {
+            "type": "Split",
+            "pattern": {"Regex": divided},
+            "behavior": "Isolated",
+            "invert": False,
+        },
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [text, appended],
@@ -422,9 +510,12 @@ def _replace(old: str, new: str) -> dict[str, Any]:
 
 
 def _bpe(proto: ModelProto) -> dict[str, Any]:
-    """The merges join any two pieces that make a third, the most frequent first, as SentencePiece does."""
+    """The merges join any two pieces that make a third, the most frequent first, as SentencePiece
+    does."""
     ids = {entry.piece: token_id for token_id, entry in enumerate(proto.pieces)}
-    scores = {entry.piece: entry.score for entry in proto.pieces if entry.type == SentencePiece.NORMAL}
+    scores = {
+        entry.piece: entry.score for entry in proto.pieces if entry.type == SentencePiece.NORMAL
+    }
     merges = [
         (-score, ids[piece[:end]], [piece[:end], piece[end:]])
         for piece, score in scores.items()
@@ -443,7 +534,9 @@ def _bpe(proto: ModelProto) -> dict[str, Any]:
 
 def _unigram(proto: ModelProto) -> dict[str, Any]:
     lowest = min(entry.score for entry in proto.pieces)
-    scores = [entry.score if entry.type == SentencePiece.NORMAL else lowest for entry in proto.pieces]
+    scores = [
+        entry.score if entry.type == SentencePiece.NORMAL else lowest for entry in proto.pieces
+    ]
     return {
         "type": "Unigram",
         "unk_id": Tokenizer.unk_id,

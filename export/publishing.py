@@ -1,4 +1,5 @@
-"""What all formats share: which models they hold, how these are checked, and versions that appear whole."""
+"""What all formats share: which models they hold, how these are checked, and versions that appear
+whole."""
 
 import contextlib
 import dataclasses
@@ -20,11 +21,35 @@ from keras_transformer.translation import Translator
 
 # Texts that an exported model must treat as the translator does before its version appears.
 PROBES = ["", "A dog runs.", "Zwei Männer 123 🙂", "b" * 300]
-# The options of which every format holds any value. A new option is refused until a format names it.
+# The options of which every format holds any value. A new option is refused until a format names
+# it.
 _FREE = {
-    *("source_vocab_size", "target_vocab_size", "num_layers", "num_encoder_layers", "num_decoder_layers", "d_model"),
-    *("d_ff", "num_heads", "key_dim", "value_dim", "dropout", "attention_dropout", "activation_dropout", "norm_first"),
-    *("tie_embeddings", "epsilon", "attention_bias", "logits_bias", "feed_forward_bias", "max_length"),
+    *(
+        "source_vocab_size",
+        "target_vocab_size",
+        "num_layers",
+        "num_encoder_layers",
+        "num_decoder_layers",
+        "d_model",
+    ),
+    *(
+        "d_ff",
+        "num_heads",
+        "key_dim",
+        "value_dim",
+        "dropout",
+        "attention_dropout",
+        "activation_dropout",
+        "norm_first",
+    ),
+    *(
+        "tie_embeddings",
+        "epsilon",
+        "attention_bias",
+        "logits_bias",
+        "feed_forward_bias",
+        "max_length",
+    ),
 }
 
 
@@ -41,15 +66,19 @@ class Facts:
 def transformer_of(translator: Translator) -> Transformer:
     """Returns the model of a translator; a ConfigError if it is not a Transformer."""
     if not isinstance(translator.model, Transformer):
-        raise ConfigError(f"translator.model must be a Transformer; received a {type(translator.model).__name__}")
+        raise ConfigError(
+            f"translator.model must be a Transformer; received a {type(translator.model).__name__}"
+        )
     return translator.model
 
 
-def require_supported(config: TransformerConfig, format: str, **supported: Collection[object]) -> None:
+def require_supported(
+    config: TransformerConfig, format: str, **supported: Collection[object]
+) -> None:
     """Raises a ConfigError unless a format holds what a model computes.
 
-    Options must have one of the `supported` values. Those that are not given must have their defaults, but for those of
-    which every format holds any value.
+    Options must have one of the `supported` values. Those that are not given must have their
+    defaults, but for those of which every format holds any value.
     """
     for field in dataclasses.fields(config):
         if field.name in supported or field.name not in _FREE:
@@ -60,24 +89,33 @@ def require_supported(config: TransformerConfig, format: str, **supported: Colle
             require(value in values, f"model.{field.name}", f"{rule} for {format}", value)
 
 
-def verify_scores(received: Sequence[float] | np.ndarray, translator: Translator, program: str) -> None:
-    """Checks the log probabilities of `PROBES`, each given as its own translation, that an exported model gives.
+def verify_scores(
+    received: Sequence[float] | np.ndarray, translator: Translator, program: str
+) -> None:
+    """Checks the log probabilities of `PROBES`, each given as its own translation, that an exported
+    model gives.
 
     Raises:
         VerificationError: They are not those of the translator.
     """
     # Other programs know no tags, terms or placeholders.
-    plain = Translator(translator.model, translator.tokenizers, DecodingConfig(), is_int8=translator.graph.is_int8)
+    plain = Translator(
+        translator.model, translator.tokenizers, DecodingConfig(), is_int8=translator.graph.is_int8
+    )
     expected = plain.score(PROBES, PROBES)
     if not np.allclose(received, expected, rtol=1e-3, atol=1e-3):
-        raise VerificationError(f"{program} gives the log probabilities {received}, the translator {expected}")
+        raise VerificationError(
+            f"{program} gives the log probabilities {received}, the translator {expected}"
+        )
 
 
 def _version_path(output: str | os.PathLike[str], version: int | None) -> pathlib.Path:
     """The path of a version, which does not exist yet: of the next one, if none is given."""
     output = pathlib.Path(output)
     if version is None:
-        versions = (int(path.name) for path in output.glob("*") if re.fullmatch(r"[0-9]+", path.name))
+        versions = (
+            int(path.name) for path in output.glob("*") if re.fullmatch(r"[0-9]+", path.name)
+        )
         version = 1 + max(versions, default=0)
     require(version > 0, "version", "positive", version)
     path = output / str(version)
@@ -94,14 +132,14 @@ def publish(
 ) -> pathlib.Path:
     """Writes a version, which appears when it is complete, and returns its path.
 
-    Until then it has a name that TensorFlow Serving ignores. If another export takes the number meanwhile, the version
-    gets the next one.
+    Until then it has a name that TensorFlow Serving ignores. If another export takes the number
+    meanwhile, the version gets the next one.
 
     Args:
         version: defaults to one more than the highest version.
         write: writes the files into the empty directory that it is given.
-        card: a Markdown file among them, of which a copy becomes `output/README.md` just before the version
-            appears; it says which version it is of. Defaults to None: there is none.
+        card: a Markdown file among them, of which a copy becomes `output/README.md` just before the
+            version appears; it says which version it is of. Defaults to None: there is none.
 
     Raises:
         ConfigError: The version exists or is not positive.
@@ -112,7 +150,11 @@ def publish(
         while True:
             path = _version_path(output, version)
             try:
-                with contextlib.nullcontext() if card is None else _card_beside(path, temporary, card):
+                with (
+                    contextlib.nullcontext()
+                    if card is None
+                    else _card_beside(path, temporary, card)
+                ):
                     rename(temporary, path)
                 return path
             except OSError as error:
@@ -121,8 +163,11 @@ def publish(
 
 
 @contextlib.contextmanager
-def _card_beside(path: pathlib.Path, written: pathlib.Path, card: pathlib.PurePath) -> Iterator[None]:
-    """Puts a copy of a version's card beside the versions, and takes it back if the version cannot appear."""
+def _card_beside(
+    path: pathlib.Path, written: pathlib.Path, card: pathlib.PurePath
+) -> Iterator[None]:
+    """Puts a copy of a version's card beside the versions, and takes it back if the version cannot
+    appear."""
     beside = path.with_name("README.md")
     previous = beside.read_bytes() if beside.is_file() else None
     title, rest = (written / card).read_text("utf-8").split("\n", 1)

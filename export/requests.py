@@ -1,4 +1,5 @@
-"""Requests to a new SavedModel: some warm up a server, others check that the model answers as the translator."""
+"""Requests to a new SavedModel: some warm up a server, others check that the model answers as the
+translator."""
 
 import contextlib
 import json
@@ -33,22 +34,29 @@ _SENTENCES = [
     "He buys bread, cheese and apples.",
     "On Sundays the library stays closed.",
 ]
-# All paths through the search: few texts are one batch; 32 are two, side by side, which finished sentences leave.
+# All paths through the search: few texts are one batch; 32 are two, side by side, which finished
+# sentences leave.
 REQUESTS = [_SENTENCES[:1], [""], _SENTENCES * 4, [" ".join(_SENTENCES)]]
 
 
-def _field(name: str, number: int, message: str | None = None, label: str = "LABEL_OPTIONAL") -> dict[str, object]:
+def _field(
+    name: str, number: int, message: str | None = None, label: str = "LABEL_OPTIONAL"
+) -> dict[str, object]:
     """Describes a field that holds a text, or a message."""
     kind = {"type": "TYPE_STRING"} if message is None else {"type_name": message}
     return {"name": name, "number": number, "label": label, **kind}
 
 
-# The part of TensorFlow Serving's messages that a request needs. In a file, numbers matter and names do not, and the
-# entries of a map are messages like any others. The tests read the file with the package tensorflow-serving-api.
+# The part of TensorFlow Serving's messages that a request needs. In a file, numbers matter and
+# names do not, and the entries of a map are messages like any others. The tests read the file with
+# the package tensorflow-serving-api.
 _MESSAGES = {
     "ModelSpec": [_field("signature_name", 3)],
     "Input": [_field("key", 1), _field("value", 2, ".tensorflow.TensorProto")],
-    "PredictRequest": [_field("model_spec", 1, "ModelSpec"), _field("inputs", 2, "Input", "LABEL_REPEATED")],
+    "PredictRequest": [
+        _field("model_spec", 1, "ModelSpec"),
+        _field("inputs", 2, "Input", "LABEL_REPEATED"),
+    ],
     "PredictLog": [_field("request", 1, "PredictRequest")],
     "PredictionLog": [_field("predict_log", 6, "PredictLog")],
 }
@@ -67,7 +75,11 @@ _PredictionLog = message_factory.GetMessageClass(
 # What placeholders stand for, in a model that has them.
 _SPANS = [b"<b>{name}</b>, see https://a.org/b or %s"]
 # Texts as an attacker may send them.
-_HOSTILE = [b"\xff\xc3 \0 a", "</s> <pad> <0x0A> ▁␛ >>de<<".encode(), ("a" + "\u0301" * 2000).encode()]
+_HOSTILE = [
+    b"\xff\xc3 \0 a",
+    "</s> <pad> <0x0A> ▁␛ >>de<<".encode(),
+    ("a" + "\u0301" * 2000).encode(),
+]
 TEXTS = [*(text.encode() for text in PROBES), *_SPANS, *_HOSTILE]
 
 
@@ -79,7 +91,11 @@ class _Rounding(NamedTuple):
 
 
 # A GPU multiplies float32 in TF32, which has 11 bits; bfloat16 has 8.
-_FLOAT32, _TF32, _BFLOAT16 = _Rounding(2**-20, 1e-4), _Rounding(2**-10, 2**-8), _Rounding(2**-7, 2**-6)
+_FLOAT32, _TF32, _BFLOAT16 = (
+    _Rounding(2**-20, 1e-4),
+    _Rounding(2**-10, 2**-8),
+    _Rounding(2**-7, 2**-6),
+)
 # How many times the translator answers again with differently rounded weights.
 _MAX_NUDGES = 32
 _MAX_SECONDS = 3600
@@ -88,7 +104,9 @@ _PROGRAM = pathlib.Path(__file__).with_name("session_mode.py")
 _log = logging.getLogger(__name__)
 
 
-def write_warmup_requests(saved_model: str | os.PathLike[str], signatures: Mapping[SignatureName, Signature]) -> None:
+def write_warmup_requests(
+    saved_model: str | os.PathLike[str], signatures: Mapping[SignatureName, Signature]
+) -> None:
     """Writes `REQUESTS` for each signature to where TensorFlow Serving looks for them."""
     path = pathlib.Path(saved_model, "assets.extra", "tf_serving_warmup_requests")
     path.parent.mkdir(exist_ok=True)
@@ -100,7 +118,10 @@ def write_warmup_requests(saved_model: str | os.PathLike[str], signatures: Mappi
         for name in chosen.values():
             for texts in REQUESTS:
                 tensors = signatures[name].request(texts)
-                inputs = [{"key": key, "value": tf.make_tensor_proto(tensor)} for key, tensor in tensors.items()]
+                inputs = [
+                    {"key": key, "value": tf.make_tensor_proto(tensor)}
+                    for key, tensor in tensors.items()
+                ]
                 request = {"model_spec": {"signature_name": name}, "inputs": inputs}
                 writer.write(_PredictionLog(predict_log={"request": request}).SerializeToString())
 
@@ -114,31 +135,33 @@ def verify(
 ) -> None:
     """Checks a SavedModel in session mode, as TensorFlow Serving loads it, in a process of its own.
 
-    Numbers may differ by what rounding explains. A choice among texts or positions that was close may then go the other
-    way, and a search goes on from there to another end, whose score can be far from that of the first. So the score of
-    a text does not tell whether rounding explains it. Instead, the translator is asked again with some of its weights
-    rounded up or down: the SavedModel must answer as the translator does in one of these cases. A text may be any, and
-    its score, if a quarter of these cases gave texts that no other gave, as where a search repeats words in a loop:
-    still other texts are to be expected then.
+    Numbers may differ by what rounding explains. A choice among texts or positions that was close
+    may then go the other way, and a search goes on from there to another end, whose score can be
+    far from that of the first. So the score of a text does not tell whether rounding explains it.
+    Instead, the translator is asked again with some of its weights rounded up or down: the
+    SavedModel must answer as the translator does in one of these cases. A text may be any, and its
+    score, if a quarter of these cases gave texts that no other gave, as where a search repeats
+    words in a loop: still other texts are to be expected then.
 
     Args:
-        functions: by the names of signatures, the concrete functions that were saved, which compute with the
-            translator.
+        functions: by the names of signatures, the concrete functions that were saved, which compute
+            with the translator.
         signatures: what they are, by the same names.
         precision: that of the translator.
-        python: the interpreter that runs it, which may have other releases of TensorFlow and tensorflow-text. Defaults
-            to the one of this process.
+        python: the interpreter that runs it, which may have other releases of TensorFlow and
+            tensorflow-text. Defaults to the one of this process.
 
     Raises:
-        VerificationError: It cannot be loaded, holds an operation that a model server does not register, or answers
-            otherwise than the translator.
+        VerificationError: It cannot be loaded, holds an operation that a model server does not
+            register, or answers otherwise than the translator.
     """
     requests = [(name, signatures[name].request(TEXTS)) for name in functions]
     device, served = _run_session(path, requests, python)
     devices = (kind_of_device(), device)
     rounding = _BFLOAT16 if precision == "bfloat16" else _TF32 if "GPU" in devices else _FLOAT32
     compared = (
-        f"with a tolerance of {rounding.tolerance:.1g} for {precision} (translator: {devices[0]}, SavedModel: {device})"
+        f"with a tolerance of {rounding.tolerance:.1g} for {precision} (translator: "
+        f"{devices[0]}, SavedModel: {device})"
     )
     num_rounded = 0
     for (name, inputs), answer in zip(requests, served, strict=True):
@@ -147,7 +170,9 @@ def verify(
             received = answer[key]
             if (received.shape, received.dtype) != (values.shape, values.dtype):
                 answers = f"the SavedModel answers {received.dtype} {received.shape}"
-                raise VerificationError(f"{name}: {key}: {answers}, the translator {values.dtype} {values.shape}")
+                raise VerificationError(
+                    f"{name}: {key}: {answers}, the translator {values.dtype} {values.shape}"
+                )
         differs = _differences(answer, expected, rounding)
         num_rounded += sum(int(elements.sum()) for elements in differs.values())
         nudged: list[dict[str, np.ndarray]] = []
@@ -179,29 +204,40 @@ def _differences(
         for key, values in expected.items()
     }
     if "position" in differs:
-        # The position with the greatest attention: if several are equal up to rounding, any of them is right.
+        # The position with the greatest attention: if several are equal up to rounding, any of them
+        # is right.
         positions, attention = answer["position"], expected["attention"]
         places = np.clip(positions, 0, attention.shape[-1] - 1)
         chosen = np.take_along_axis(attention, places[..., None], axis=-1)[..., 0]
-        is_greatest = (places == positions) & (chosen >= attention.max(axis=-1) - 2 * rounding.tolerance)
+        is_greatest = (places == positions) & (
+            chosen >= attention.max(axis=-1) - 2 * rounding.tolerance
+        )
         differs["position"] &= ~is_greatest
     return differs
 
 
-def _leave_out_undecided(differs: dict[str, np.ndarray], nudged: Sequence[Mapping[str, np.ndarray]]) -> None:
-    """Changes `differs`: what rounding decides anew each time is no difference, nor are the numbers of its text."""
+def _leave_out_undecided(
+    differs: dict[str, np.ndarray], nudged: Sequence[Mapping[str, np.ndarray]]
+) -> None:
+    """Changes `differs`: what rounding decides anew each time is no difference, nor are the numbers
+    of its text."""
     is_undecided = np.zeros(len(TEXTS), bool)
     is_number = {key: bool(nudged) and nudged[0][key].dtype.kind == "f" for key in differs}
     for key, elements in differs.items():
         if elements.any() and not is_number[key]:
-            is_often_new = _num_unique(np.stack([answer[key][elements] for answer in nudged])) >= len(nudged) / 4
+            is_often_new = (
+                _num_unique(np.stack([answer[key][elements] for answer in nudged]))
+                >= len(nudged) / 4
+            )
             is_undecided[np.nonzero(elements)[0][is_often_new]] = True
             elements[elements] = ~is_often_new
     for key, elements in differs.items():
         elements[is_undecided & is_number[key]] = False
 
 
-def _num_unique(answers: Annotated[np.ndarray, "(answers, n)"]) -> Annotated[np.ndarray, "int (n,)"]:
+def _num_unique(
+    answers: Annotated[np.ndarray, "(answers, n)"],
+) -> Annotated[np.ndarray, "int (n,)"]:
     """Returns, for each element, how many answers are like no other."""
     ordered = np.sort(answers, axis=0)
     changes = np.asarray(ordered[1:] != ordered[:-1], "bool")
@@ -211,7 +247,8 @@ def _num_unique(answers: Annotated[np.ndarray, "(answers, n)"]) -> Annotated[np.
 
 @contextlib.contextmanager
 def _nudged(variables: Sequence[tf.Variable], unit: float, nudge: int) -> Iterator[None]:
-    """In this block, some weights are one unit larger or smaller: twice the number with every fourth nudge."""
+    """In this block, some weights are one unit larger or smaller: twice the number with every
+    fourth nudge."""
     random, share = np.random.default_rng(nudge), 2.0 ** (nudge // 4 - _MAX_NUDGES // 4 + 1)
     weights = [variable for variable in variables if variable.dtype.is_floating]
     kept = [variable.numpy() for variable in weights]
@@ -226,21 +263,30 @@ def _nudged(variables: Sequence[tf.Variable], unit: float, nudge: int) -> Iterat
 
 
 def _first_difference(differs: np.ndarray, answer: np.ndarray, expected: np.ndarray) -> str:
-    """Describes the first element that differs, in three lines; of texts, what is around the first other byte."""
+    """Describes the first element that differs, in three lines; of texts, what is around the first
+    other byte."""
     place = tuple(np.argwhere(differs)[0])
     received, wanted = answer[place], expected[place]
     if isinstance(wanted, bytes):
         begin = max(len(os.path.commonprefix([received, wanted])) - 20, 0)  # noqa: RUF071
-        received, wanted = (shown(text[begin : begin + 60].decode(errors="replace")) for text in (received, wanted))
+        received, wanted = (
+            shown(text[begin : begin + 60].decode(errors="replace")) for text in (received, wanted)
+        )
     count = f"rounding does not explain {np.count_nonzero(differs)} of {differs.size} values"
-    return f"{count}, the first for text {place[0] + 1}\nthe SavedModel answers {received}\nthe translator {wanted}"
+    return (
+        f"{count}, the first for text {place[0] + 1}\nthe SavedModel answers {received}\nthe "
+        f"translator {wanted}"
+    )
 
 
 def _run_session(
     path: pathlib.Path, requests: list[tuple[SignatureName, dict[str, tf.Tensor]]], python: str
 ) -> tuple[str, list[dict[str, np.ndarray]]]:
     """Runs session_mode.py, and returns the kind of device that computed, and the answers."""
-    texts = [(name, {key: encoded(tensor) for key, tensor in inputs.items()}) for name, inputs in requests]
+    texts = [
+        (name, {key: encoded(tensor) for key, tensor in inputs.items()})
+        for name, inputs in requests
+    ]
     try:
         finished = subprocess.run(
             # -P: modules beside the program must not hide others of the same name.
@@ -252,7 +298,9 @@ def _run_session(
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
         )
     except subprocess.TimeoutExpired:
-        raise VerificationError(f"the SavedModel has not answered after {_MAX_SECONDS:,} seconds") from None
+        raise VerificationError(
+            f"the SavedModel has not answered after {_MAX_SECONDS:,} seconds"
+        ) from None
     if finished.returncode != 0:
         lines = finished.stderr.strip().splitlines() or [f"exit code {finished.returncode}"]
         raise VerificationError(f"the SavedModel does not run in a session: {lines[-1]}")

@@ -32,13 +32,16 @@ CARD = pathlib.PurePath("assets.extra", "README.md")
 
 
 class Servable(tf.Module):
-    """What is saved: the weights, the tokenizers and the translator's graphs, one for each signature.
+    """What is saved: the weights, the tokenizers and the translator's graphs, one for each
+    signature.
 
-    The Keras model itself is not tracked: TensorFlow Serving and the C API load a SavedModel in session mode, in which
-    the variables of a tracked Keras model are not found.
+    The Keras model itself is not tracked: TensorFlow Serving and the C API load a SavedModel in
+    session mode, in which the variables of a tracked Keras model are not found.
     """
 
-    def __init__(self, translator: Translator, signatures: Mapping[SignatureName, Signature] = SIGNATURES) -> None:
+    def __init__(
+        self, translator: Translator, signatures: Mapping[SignatureName, Signature] = SIGNATURES
+    ) -> None:
         super().__init__()
         # Two names of one signature share one graph.
         chosen = {signature.function: signature for signature in signatures.values()}
@@ -48,14 +51,21 @@ class Servable(tf.Module):
                 for function, signature in chosen.items()
             }
             self.weights = translator.graph.weights
-        self.functions = {name: traced[signature.function] for name, signature in signatures.items()}
-        tensors = tf.nest.flatten([(function.inputs, function.outputs) for function in traced.values()])
+        self.functions = {
+            name: traced[signature.function] for name, signature in signatures.items()
+        }
+        tensors = tf.nest.flatten(
+            [(function.inputs, function.outputs) for function in traced.values()]
+        )
         # A SavedModel without these signatures loads without tensorflow-text.
-        self.tokenizers = list(translator.tokenizers) if any(t.dtype == tf.string for t in tensors) else []
+        self.tokenizers = (
+            list(translator.tokenizers) if any(t.dtype == tf.string for t in tensors) else []
+        )
 
 
 def graph_of(signature: Signature, translator: Translator) -> Any:
-    """Returns a signature as a `tf.function`, which is traced when it is first used; it takes its inputs by name."""
+    """Returns a signature as a `tf.function`, which is traced when it is first used; it takes its
+    inputs by name."""
     return tf.function(
         functools.partial(signature.function, translator),
         input_signature=list(signature.inputs.values()),
@@ -74,19 +84,21 @@ def export_servable(
 ) -> pathlib.Path:
     """Writes `output/<version>/`, a SavedModel that takes and returns text, and returns its path.
 
-    The directory appears when it is complete and, in a process of its own, has answered some texts as the translator
-    does. In `assets.extra` it also holds the requests by which TensorFlow Serving warms up, and its model card, which
-    is copied to `output/README.md`.
+    The directory appears when it is complete and, in a process of its own, has answered some texts
+    as the translator does. In `assets.extra` it also holds the requests by which TensorFlow Serving
+    warms up, and its model card, which is copied to `output/README.md`.
 
     Args:
         version: defaults to one more than the highest version.
-        signatures: names of those in `export.signatures.signatures_of(translator)`. Defaults to None: all.
+        signatures: names of those in `export.signatures.signatures_of(translator)`. Defaults to
+            None: all.
         serving_default: the signature that `serving_default` is another name of.
         verified: whether to check what was written before it appears. Defaults to True.
         facts: for the model card. Defaults to None: nothing is known.
 
     Raises:
-        ConfigError: The version exists or is not positive, or there is no such signature, or no `serving_default`.
+        ConfigError: The version exists or is not positive, or there is no such signature, or no
+            `serving_default`.
         OSError: A file cannot be written.
         VerificationError: The SavedModel gives other answers than the translator.
     """
@@ -95,9 +107,16 @@ def export_servable(
     for name in signatures:
         require(name in known, "signatures", f"among {', '.join(known)}", name)
     require(len(signatures) > 0, "signatures", "at least one name", signatures)
-    require(serving_default in known, "serving_default", f"among {', '.join(known)}", serving_default)
+    require(
+        serving_default in known, "serving_default", f"among {', '.join(known)}", serving_default
+    )
     is_used = serving_default == "translate" or "serving_default" in signatures
-    require(is_used, "serving_default", "translate unless signatures include serving_default", serving_default)
+    require(
+        is_used,
+        "serving_default",
+        "translate unless signatures include serving_default",
+        serving_default,
+    )
     known = known | {"serving_default": known[serving_default]}
     chosen = {name: known[name] for name in signatures}
 
@@ -120,7 +139,8 @@ def export_servable(
 
 
 def _share_tensors(path: pathlib.Path, signatures: Mapping[SignatureName, Signature]) -> None:
-    """Makes signatures that are one use the same tensors: a server optimizes and warms up one graph for them."""
+    """Makes signatures that are one use the same tensors: a server optimizes and warms up one graph
+    for them."""
     saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
     definitions = saved_model.meta_graphs[0].signature_def
     first: dict[Any, str] = {}
@@ -130,10 +150,17 @@ def _share_tensors(path: pathlib.Path, signatures: Mapping[SignatureName, Signat
 
 
 def model_card(
-    translator: Translator, saved_model: pathlib.Path, signatures: Mapping[SignatureName, Signature], facts: Facts
+    translator: Translator,
+    saved_model: pathlib.Path,
+    signatures: Mapping[SignatureName, Signature],
+    facts: Facts,
 ) -> str:
     """Returns the model card of a translator's SavedModel, which answers these signatures."""
-    model, decoding, tokenizers = translator.model.config, translator.decoding, translator.tokenizers
+    model, decoding, tokenizers = (
+        translator.model.config,
+        translator.decoding,
+        translator.tokenizers,
+    )
     weights = saved_model / "variables" / "variables.data-00000-of-00001"
     with open(weights, "rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
@@ -143,20 +170,32 @@ def model_card(
         "Languages": facts.languages or "unknown",
         "Training": facts.training or "unknown",
         "License of the weights": facts.license or "unknown",
-        "Parameters": f"{model.num_parameters:,}, {translator.precision}, {weights.stat().st_size / 1e6:,.1f} MB",
-        "Layers": f"{encoder_layers} of the encoder, {decoder_layers} of the decoder, d_model {model.d_model}",
+        "Parameters": f"{model.num_parameters:,}, {translator.precision}, "
+        f"{weights.stat().st_size / 1e6:,.1f} MB",
+        "Layers": f"{encoder_layers} of the encoder, {decoder_layers} of the decoder, d_model "
+        f"{model.d_model}",
         "Vocabulary": f"{model.source_vocab_size:,} tokens"
-        + ("" if tokenizers.is_shared else f" of the source language, {model.target_vocab_size:,} of the target"),
+        + (
+            ""
+            if tokenizers.is_shared
+            else f" of the source language, {model.target_vocab_size:,} of the target"
+        ),
         "Search": "greedy" if decoding.beam_size == 1 else beam,
         **({"Tag": f"{decoding.tag}, in front of every source"} if decoding.tag else {}),
-        "Longest input": f"{model.max_length:,} tokens with the end token; of a longer text the end is not read, and "
+        "Longest input": f"{model.max_length:,} tokens with the end token; of a longer text the "
+        f"end is not read, and "
         "`truncated` is true",
-        "Longest document": f"{MAX_SENTENCES:,} sentences, or those that reach {MAX_TOKENS:,} tokens; divided by the "
+        "Longest document": f"{MAX_SENTENCES:,} sentences, or those that reach {MAX_TOKENS:,} "
+        f"tokens; divided by the "
         f"rules for {translator.language or 'unknown languages'}",
-        "Longest output": f"{decoding.max_extra_tokens:,} tokens more than the input, at most {model.max_length:,}",
+        "Longest output": f"{decoding.max_extra_tokens:,} tokens more than the input, at most "
+        f"{model.max_length:,}",
         "SHA-256 of the weights": f"`{checksum}` (`variables/{weights.name}`)",
         "Written by": ", ".join(
-            [f"keras3-transformer {__version__}", *(f"{name} {metadata.version(name)}" for name in _PACKAGES)]
+            [
+                f"keras3-transformer {__version__}",
+                *(f"{name} {metadata.version(name)}" for name in _PACKAGES),
+            ]
         ),
         "Servers": "SavedModels of this release were tried with TensorFlow "
         + ", ".join(f"{version} (tensorflow-text {text})" for version, text in TRIED.items()),
@@ -178,10 +217,13 @@ def model_card(
     ]
     for name, signature in signatures.items():
         tensors = {
-            f"input `{key}`": f"{spec.dtype.name} {'(batch,)' if spec.shape.rank == 1 else '(batch, length)'}"
+            f"input `{key}`": f"{spec.dtype.name} "
+            f"{'(batch,)' if spec.shape.rank == 1 else '(batch, length)'}"
             for key, spec in signature.inputs.items()
         }
-        tensors |= {f"output `{key}`": description for key, description in signature.outputs.items()}
+        tensors |= {
+            f"output `{key}`": description for key, description in signature.outputs.items()
+        }
         lines += ["", f"### `{name}`", "", signature.description, "", *_table(tensors)]
     return "\n".join(lines) + "\n"
 

@@ -1,9 +1,10 @@
-"""A program that answers requests with a SavedModel as TensorFlow Serving does: in a session, without this package.
+"""A program that answers requests with a SavedModel as TensorFlow Serving does: in a session,
+without this package.
 
 python session_mode.py SAVED_MODEL < requests > answers
 
-Requests are JSON: a list of [name of the signature, {name: tensor}], where a tensor is a serialized TensorProto in
-Base64. So are the answers: [kind of device, list of {name: tensor}].
+Requests are JSON: a list of [name of the signature, {name: tensor}], where a tensor is a serialized
+TensorProto in Base64. So are the answers: [kind of device, list of {name: tensor}].
 """
 
 import base64
@@ -22,13 +23,17 @@ _PYTHON = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
 
 
 def check_operations(meta_graph: MetaGraphDef) -> None:
-    """Ends the program if a graph holds an operation that neither TensorFlow nor tensorflow-text registers."""
+    """Ends the program if a graph holds an operation that neither TensorFlow nor tensorflow-text
+    registers."""
     libraries = pathlib.Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so")
     # Modules with a function for each operation.
     registered = {name for path in libraries for name in dir(tf.load_op_library(str(path)))}
     registered |= set(dir(tf.raw_ops)) - _PYTHON
     functions = meta_graph.graph_def.library.function
-    nodes = [*meta_graph.graph_def.node, *(node for function in functions for node in function.node_def)]
+    nodes = [
+        *meta_graph.graph_def.node,
+        *(node for function in functions for node in function.node_def),
+    ]
     used = {node.op for node in nodes} - {function.signature.name for function in functions}
     unknown = {name for name in used if name.replace(">", "_") not in registered}
     if unknown:
@@ -43,7 +48,9 @@ def decoded(tensor: str) -> np.ndarray:
     return tf.make_ndarray(TensorProto.FromString(base64.b64decode(tensor)))
 
 
-def answer(session: tf.compat.v1.Session, signature: SignatureDef, tensors: dict[str, str]) -> dict[str, str]:
+def answer(
+    session: tf.compat.v1.Session, signature: SignatureDef, tensors: dict[str, str]
+) -> dict[str, str]:
     fed = {signature.inputs[name].name: decoded(tensor) for name, tensor in tensors.items()}
     answers = session.run({name: output.name for name, output in signature.outputs.items()}, fed)
     return {name: encoded(tensor) for name, tensor in answers.items()}
@@ -56,7 +63,9 @@ def main(path: str) -> None:
         meta_graph = tf.compat.v1.saved_model.load(session, ["serve"], path)
         check_operations(meta_graph)
         requests = json.load(sys.stdin)
-        answers = [answer(session, meta_graph.signature_def[name], tensors) for name, tensors in requests]
+        answers = [
+            answer(session, meta_graph.signature_def[name], tensors) for name, tensors in requests
+        ]
     json.dump(["GPU" if tf.config.list_physical_devices("GPU") else "CPU", answers], sys.stdout)
 
 

@@ -1,6 +1,8 @@
-"""What a servable answers: its signatures, each a thin wrapper of a function of the translator's graph.
+"""What a servable answers: its signatures, each a thin wrapper of a function of the translator's
+graph.
 
-Every output has the batch first, so that REST's row format works. Outputs with a length for each text are padded.
+Every output has the batch first, so that REST's row format works. Outputs with a length for each
+text are padded.
 """
 
 import inspect
@@ -19,7 +21,10 @@ Texts = Annotated[Tensor, "string (batch,)"]
 PaddedIds = Annotated[Tensor, "int32 (batch, length)"]
 Limits = Annotated[Tensor, "int32 (batch,)"]
 _SPECS = {
-    **{name: tf.TensorSpec([None], tf.string, name) for name in ("text", "prefix", "tag", "source", "target")},
+    **{
+        name: tf.TensorSpec([None], tf.string, name)
+        for name in ("text", "prefix", "tag", "source", "target")
+    },
     "max_length": tf.TensorSpec([None], tf.int32, "max_length"),
     "token_id": tf.TensorSpec([None, None], tf.int32, "token_id"),
 }
@@ -29,10 +34,14 @@ class Signature(NamedTuple):
     """One way to call a servable."""
 
     description: str
-    function: Callable[..., dict[str, Tensor]]  # computes the outputs by name from a translator and the inputs
+    function: Callable[
+        ..., dict[str, Tensor]
+    ]  # computes the outputs by name from a translator and the inputs
     outputs: dict[str, str]  # by name, described
     # Turns texts into values of the inputs.
-    example: Callable[[Sequence[str | bytes]], dict[str, Sequence[object]]] = lambda texts: {"text": texts}
+    example: Callable[[Sequence[str | bytes]], dict[str, Sequence[object]]] = lambda texts: {
+        "text": texts
+    }
 
     @property
     def inputs(self) -> dict[str, tf.TensorSpec]:
@@ -57,7 +66,9 @@ def _translate_n_best(translator: Translator, text: Texts) -> dict[str, Tensor]:
     return {"text": results.texts, "score": scores, **_source(translator, results.source_lengths)}
 
 
-def _translate_with_prefix(translator: Translator, text: Texts, prefix: Texts, max_length: Limits) -> dict[str, Tensor]:
+def _translate_with_prefix(
+    translator: Translator, text: Texts, prefix: Texts, max_length: Limits
+) -> dict[str, Tensor]:
     return _best(translator, translator.graph.search(text, prefixes=prefix, max_lengths=max_length))
 
 
@@ -97,7 +108,11 @@ def _align(translator: Translator, source: Texts, target: Texts) -> dict[str, Te
 
 def _tokenize(translator: Translator, text: Texts) -> dict[str, Tensor]:
     tokens = translator.graph.tokenize(text)
-    return {"token": tokens.pieces, "token_id": tokens.token_ids, **_source(translator, tokens.lengths)}
+    return {
+        "token": tokens.pieces,
+        "token_id": tokens.token_ids,
+        **_source(translator, tokens.lengths),
+    }
 
 
 def _detokenize(translator: Translator, token_id: PaddedIds) -> dict[str, Tensor]:
@@ -110,14 +125,23 @@ def _encode(translator: Translator, text: Texts) -> dict[str, Tensor]:
 
 
 def _best(translator: Translator, results: Translations) -> dict[str, Tensor]:
-    return {"text": results.texts[:, 0], "score": results.scores[:, 0], **_source(translator, results.source_lengths)}
+    return {
+        "text": results.texts[:, 0],
+        "score": results.scores[:, 0],
+        **_source(translator, results.source_lengths),
+    }
 
 
 def _source(translator: Translator, lengths: Tensor) -> dict[str, Tensor]:
-    return {"source_length": tf.cast(lengths, tf.int32), "truncated": lengths > translator.model.config.max_length}
+    return {
+        "source_length": tf.cast(lengths, tf.int32),
+        "truncated": lengths > translator.model.config.max_length,
+    }
 
 
-def _pair(translator: Translator, source_lengths: Tensor, target_lengths: Tensor) -> dict[str, Tensor]:
+def _pair(
+    translator: Translator, source_lengths: Tensor, target_lengths: Tensor
+) -> dict[str, Tensor]:
     return {
         **_source(translator, tf.maximum(source_lengths, target_lengths)),
         "source_length": tf.cast(source_lengths, tf.int32),
@@ -126,13 +150,16 @@ def _pair(translator: Translator, source_lengths: Tensor, target_lengths: Tensor
 
 
 _SOURCE = {
-    "source_length": "int (batch,), the number of tokens of the text with its end token, before it was truncated",
+    "source_length": "int (batch,), the number of tokens of the text with its end token, before "
+    "it was truncated",
     "truncated": "bool (batch,), whether the text was too long and its end was not read",
 }
 _PAIR = {
-    "source_length": "int (batch,), the number of tokens of the source with its end token, before it was truncated",
+    "source_length": "int (batch,), the number of tokens of the source with its end token, before "
+    "it was truncated",
     "target_length": "int (batch,), likewise of the target",
-    "truncated": "bool (batch,), whether one of the two texts was too long and its end was not read",
+    "truncated": "bool (batch,), whether one of the two texts was too long and its end was not "
+    "read",
 }
 
 _TRANSLATE = Signature(
@@ -154,18 +181,22 @@ SIGNATURES: dict[SignatureName, Signature] = {
         _translate_n_best,
         {
             "text": "string (batch, beam size), the translations, the best first",
-            "score": "float (batch, beam size), their log probabilities, divided by the length penalty; about "
+            "score": "float (batch, beam size), their log probabilities, divided by the length "
+            "penalty; about "
             "-3.4e38 where there are fewer translations",
             **_SOURCE,
         },
     ),
     "translate_with_prefix": Signature(
-        "Translates texts; each translation begins with a given text, which should end where a word does. `max_length` "
-        "is the most tokens of a translation with its prefix and its end token, or 0 for no more than the usual limit.",
+        "Translates texts; each translation begins with a given text, which should end where a "
+        "word does. `max_length` "
+        "is the most tokens of a translation with its prefix and its end token, or 0 for no more "
+        "than the usual limit.",
         _translate_with_prefix,
         {
             "text": "string (batch,), the translation with its prefix",
-            "score": "float (batch,), the log probability of what comes after the prefix, divided by the length "
+            "score": "float (batch,), the log probability of what comes after the prefix, divided "
+            "by the length "
             "penalty",
             **_SOURCE,
         },
@@ -176,44 +207,58 @@ SIGNATURES: dict[SignatureName, Signature] = {
         },
     ),
     "translate_document": Signature(
-        "Translates texts of any number of sentences, each sentence by itself. The white space between them stays as "
+        "Translates texts of any number of sentences, each sentence by itself. The white space "
+        "between them stays as "
         "it is; a sentence that is too long is divided at commas or spaces.",
         _translate_document,
         {
             "text": "string (batch,), the translation",
-            "truncated": "bool (batch,), whether a part of the text was not read: a word without end, or what "
+            "truncated": "bool (batch,), whether a part of the text was not read: a word without "
+            "end, or what "
             f"comes after {MAX_SENTENCES:,} sentences or {MAX_TOKENS:,} tokens",
         },
     ),
     "translate_tokens": Signature(
-        "Translates texts that the client splits into tokens and joins again. Its graph needs no tensorflow-text.",
+        "Translates texts that the client splits into tokens and joins again. Its graph needs no "
+        "tensorflow-text.",
         _translate_tokens,
         {
-            "token_id": "int (batch, length), the ids of the translation's tokens, with the end token; then zeros",
+            "token_id": "int (batch, length), the ids of the translation's tokens, with the end "
+            "token; then zeros",
             "score": "float (batch,), as that of `translate`",
         },
-        lambda texts: {"token_id": [[4 + len(text) % 50, 9 + i, -1, 2**31 - 1, 3] for i, text in enumerate(texts)]},
+        lambda texts: {
+            "token_id": [
+                [4 + len(text) % 50, 9 + i, -1, 2**31 - 1, 3] for i, text in enumerate(texts)
+            ]
+        },
     ),
     "score": Signature(
         "Computes the log probabilities of given translations.",
         _score,
         {
             "log_prob": "float (batch,), the natural logarithm of the target's probability",
-            "token_log_prob": "float (batch, target length), those of its tokens, with the end token; then zeros",
+            "token_log_prob": "float (batch, target length), those of its tokens, with the end "
+            "token; then zeros",
             **_PAIR,
         },
         lambda texts: {"source": texts, "target": texts[::-1]},
     ),
     "align": Signature(
-        "Finds which tokens of its source each token of a given translation comes from, by the attention of the "
+        "Finds which tokens of its source each token of a given translation comes from, by the "
+        "attention of the "
         "decoder.",
         _align,
         {
-            "source_token": 'string (batch, source length), the tokens of the source, with the end token; then ""',
-            "target_token": 'string (batch, target length), the tokens of the target, with the end token; then ""',
-            "position": "int (batch, target length), for each token of the target the position in the source, from 0, "
+            "source_token": "string (batch, source length), the tokens of the source, with the "
+            'end token; then ""',
+            "target_token": "string (batch, target length), the tokens of the target, with the "
+            'end token; then ""',
+            "position": "int (batch, target length), for each token of the target the position in "
+            "the source, from 0, "
             "that it attends to most; then -1",
-            "attention": "float (batch, target length, source length), rows that sum to 1: how much each token of the "
+            "attention": "float (batch, target length, source length), rows that sum to 1: how "
+            "much each token of the "
             "target attends to each of the source; then rows of zeros",
             **_PAIR,
         },
@@ -229,17 +274,21 @@ SIGNATURES: dict[SignatureName, Signature] = {
         },
     ),
     "detokenize": Signature(
-        "Joins ids of tokens into texts of the target language. Special ids, such as 0, and what is no id of the "
+        "Joins ids of tokens into texts of the target language. Special ids, such as 0, and what "
+        "is no id of the "
         "vocabulary are ignored.",
         _detokenize,
         {"text": "string (batch,), the texts"},
-        lambda texts: {"token_id": [[4 + i, -1, 2 * i, 2**31 - 1, 9, 3, 0] for i, _ in enumerate(texts)]},
+        lambda texts: {
+            "token_id": [[4 + i, -1, 2 * i, 2**31 - 1, 9, 3, 0] for i, _ in enumerate(texts)]
+        },
     ),
     "encode": Signature(
         "Computes vectors by which similar texts can be found.",
         _encode,
         {
-            "embedding": "float (batch, d_model), the mean of the encoder's outputs over the tokens of the text, with "
+            "embedding": "float (batch, d_model), the mean of the encoder's outputs over the "
+            "tokens of the text, with "
             "the end token",
             **_SOURCE,
         },
@@ -248,15 +297,21 @@ SIGNATURES: dict[SignatureName, Signature] = {
 
 
 def signatures_of(translator: Translator) -> dict[SignatureName, Signature]:
-    """Returns all signatures of a translator: `SIGNATURES`, and one with tags if its vocabulary has any."""
+    """Returns all signatures of a translator: `SIGNATURES`, and one with tags if its vocabulary has
+    any."""
     tags = list(translator.tokenizers.source.tags)
     if not tags:
         return SIGNATURES
     with_tag = Signature(
-        "Translates texts, each with a tag in front, such as the language to translate into; an empty tag stands for "
-        f"{translator.decoding.tag or 'none'}. The tags are {listed(tags)}; another one is an error.",
+        "Translates texts, each with a tag in front, such as the language to translate into; an "
+        "empty tag stands for "
+        f"{translator.decoding.tag or 'none'}. The tags are {listed(tags)}; another one is an "
+        f"error.",
         _translate_with_tag,
         SIGNATURES["translate"].outputs,
-        lambda texts: {"text": texts, "tag": [["", *tags][i % (1 + len(tags))] for i, _ in enumerate(texts)]},
+        lambda texts: {
+            "text": texts,
+            "tag": [["", *tags][i % (1 + len(tags))] for i, _ in enumerate(texts)],
+        },
     )
     return {**SIGNATURES, "translate_with_tag": with_tag}

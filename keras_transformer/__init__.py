@@ -1,9 +1,10 @@
 """The Transformer of "Attention Is All You Need" (arXiv 1706.03762) on Keras 3.
 
-Importing this package imports neither Keras nor TensorFlow: each public name is loaded when it is first used.
+Importing this package imports neither Keras nor TensorFlow: each public name is loaded when it is
+first used.
 
-Keras loads files with our layers, losses, metrics, schedules and models without custom objects: it knows the classes as
-soon as both Keras and this package are imported, in any order.
+Keras loads files with our layers, losses, metrics, schedules and models without custom objects: it
+knows the classes as soon as both Keras and this package are imported, in any order.
 """
 
 import importlib
@@ -92,11 +93,14 @@ def _register_classes() -> None:
 
 
 class _WaitForKeras:
-    """Registers the classes at the end of the import, of Keras or of a module of this package, that imports Keras."""
+    """Registers the classes at the end of the import, of Keras or of a module of this package, that
+    imports Keras."""
 
     is_importing = False
 
-    def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: object = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         # Nested imports belong to the outer one.
         if self.is_importing or (name != "keras" and not name.startswith(f"{__name__}.")):
             return None

@@ -1,4 +1,5 @@
-"""What a user can do wrong, and what can go wrong around a program: the command shows each of these as one line."""
+"""What a user can do wrong, and what can go wrong around a program: the command shows each of these
+as one line."""
 
 
 class Error(Exception):
@@ -14,7 +15,8 @@ class InvalidFileError(Error, ValueError):
 
 
 class DamagedFileError(InvalidFileError):
-    """A file cannot be used, although its name and its kind are right; another one of the same kind may be."""
+    """A file cannot be used, although its name and its kind are right; another one of the same kind
+    may be."""
 
 
 class LockedError(Error):

@@ -25,7 +25,9 @@ def gather_in_rows(
     return reshape_inferring(selected, (*ops.shape(indices), *values.shape[2:]))
 
 
-def take_rows(values: Annotated[Tensor, "(n, ...)"], indices: Annotated[Tensor, "int32 (...)"]) -> Tensor:
+def take_rows(
+    values: Annotated[Tensor, "(n, ...)"], indices: Annotated[Tensor, "int32 (...)"]
+) -> Tensor:
     """Returns values[i] for every index i; indices are from 0 to n - 1."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf

@@ -1,4 +1,5 @@
-"""What layers of Keras have no public name for: the same for every release that this package supports."""
+"""What layers of Keras have no public name for: the same for every release that this package
+supports."""
 
 import keras
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
@@ -17,11 +18,18 @@ def with_sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
 def projections_of(
     attention: "keras.layers.MultiHeadAttention | keras.layers.GroupQueryAttention",
 ) -> dict[str, keras.layers.EinsumDense]:
-    """Returns the projections of a built layer: "query", "key", "value", "output" and, if it has one, "gate"."""
+    """Returns the projections of a built layer: "query", "key", "value", "output" and, if it has
+    one, "gate"."""
     names = ("query", "key", "value", "output", "gate")
-    return {name: getattr(attention, f"_{name}_dense") for name in names if hasattr(attention, f"_{name}_dense")}
+    return {
+        name: getattr(attention, f"_{name}_dense")
+        for name in names
+        if hasattr(attention, f"_{name}_dense")
+    }
 
 
-def flash_attention_of(attention: "keras.layers.MultiHeadAttention | keras.layers.GroupQueryAttention") -> bool | None:
+def flash_attention_of(
+    attention: "keras.layers.MultiHeadAttention | keras.layers.GroupQueryAttention",
+) -> bool | None:
     """Returns the argument `flash_attention`, or what stands for it in the global configuration."""
     return attention._flash_attention

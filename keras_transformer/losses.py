@@ -1,4 +1,5 @@
-"""Cross-entropy over the real tokens of a batch, with label smoothing (section 5.4 of the paper)."""
+"""Cross-entropy over the real tokens of a batch, with label smoothing (section 5.4 of the
+paper)."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -22,8 +23,8 @@ def token_mask(
 ) -> Annotated[Tensor, "bool (...)"]:
     """Returns True where a token counts in losses and metrics.
 
-    Its label is neither padding, nor `ignore_class`, nor negative, such as -100. The Keras mask of the logits counts
-    only if no label says what is padding.
+    Its label is neither padding, nor `ignore_class`, nor negative, such as -100. The Keras mask of
+    the logits counts only if no label says what is padding.
     """
     left_out = (padding_id, ignore_class)
     # One comparison excludes negative labels and 0.
@@ -36,21 +37,28 @@ def token_mask(
 
 
 def token_weights(
-    sample_weight: Annotated[Tensor, "(batch,), (batch, 1) or (...)"], values: Annotated[Tensor, "float32 (...)"]
+    sample_weight: Annotated[Tensor, "(batch,), (batch, 1) or (...)"],
+    values: Annotated[Tensor, "float32 (...)"],
 ) -> Annotated[Tensor, "float32, broadcasts to (...)"]:
     """Returns the weights of samples or of tokens so that they multiply a value for each token."""
     sample_weight = ops.cast(sample_weight, "float32")
     num_axes = len(values.shape) - len(sample_weight.shape)
-    return ops.expand_dims(sample_weight, [-1 - axis for axis in range(num_axes)]) if num_axes > 0 else sample_weight
+    return (
+        ops.expand_dims(sample_weight, [-1 - axis for axis in range(num_axes)])
+        if num_axes > 0
+        else sample_weight
+    )
 
 
 def token_crossentropy(
-    labels: Annotated[Tensor, "int (...)"], logits: Annotated[Tensor, "(..., vocab_size)"], label_smoothing: float = 0.0
+    labels: Annotated[Tensor, "int (...)"],
+    logits: Annotated[Tensor, "(..., vocab_size)"],
+    label_smoothing: float = 0.0,
 ) -> Annotated[Tensor, "float32 (...)"]:
     """Computes the cross-entropy of every token, in float32.
 
-    The label is smoothed to the distribution `(1 - ε) [k = label] + ε / vocab_size` (Szegedy et al. 2015), which is
-    never materialized: the loss is `logsumexp(z) - (1 - ε) z[label] - ε mean(z)`.
+    The label is smoothed to the distribution `(1 - ε) [k = label] + ε / vocab_size` (Szegedy et al.
+    2015), which is never materialized: the loss is `logsumexp(z) - (1 - ε) z[label] - ε mean(z)`.
 
     Labels below 0 are taken for 0: callers leave both out.
     """
@@ -60,7 +68,9 @@ def token_crossentropy(
     if keras.backend.backend() == "tensorflow":
         return _crossentropy_with_gradient(labels, logits, label_smoothing)
     log_probabilities = ops.log_softmax(logits)
-    losses = (label_smoothing - 1.0) * ops.take_along_axis(log_probabilities, labels[..., None], axis=-1)[..., 0]
+    losses = (label_smoothing - 1.0) * ops.take_along_axis(
+        log_probabilities, labels[..., None], axis=-1
+    )[..., 0]
     if label_smoothing:
         losses = losses - label_smoothing * ops.mean(log_probabilities, axis=-1)
     return losses
@@ -69,20 +79,23 @@ def token_crossentropy(
 def _crossentropy_with_gradient(labels: Tensor, logits: Tensor, label_smoothing: float) -> Tensor:
     """`token_crossentropy` with a gradient of its own, for TensorFlow.
 
-    Its automatic differentiation materializes a vocabulary-sized tensor for every term, and takes three times as long.
-    JAX and PyTorch do not, and their `jvp` and `func.grad` refuse custom gradients of Keras.
+    Its automatic differentiation materializes a vocabulary-sized tensor for every term, and takes
+    three times as long. JAX and PyTorch do not, and their `jvp` and `func.grad` refuse custom
+    gradients of Keras.
     """
     import tensorflow as tf  # Here, because other backends do without TensorFlow.
 
     vocab_size = logits.shape[-1]
     flat_labels = tf.reshape(labels, (-1,))
-    places = tf.stack([tf.range(tf.size(flat_labels, flat_labels.dtype)), flat_labels], axis=-1)  # (tokens, 2)
+    places = tf.stack(
+        [tf.range(tf.size(flat_labels, flat_labels.dtype)), flat_labels], axis=-1
+    )  # (tokens, 2)
 
     @tf.custom_gradient
     def crossentropy(logits: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        # (tokens, vocab_size). The gradient needs the softmax anyway, and its largest value gives the normalizer:
-        # max(softmax(z)) = exp(max(z) - logsumexp(z)), which is never below 1 / vocab_size. Large logits meet only in
-        # differences, so that a small loss keeps its digits.
+        # (tokens, vocab_size). The gradient needs the softmax anyway, and its largest value gives
+        # the normalizer: max(softmax(z)) = exp(max(z) - logsumexp(z)), which is never below 1 /
+        # vocab_size. Large logits meet only in differences, so that a small loss keeps its digits.
         probabilities = tf.nn.softmax(logits)
         largest = tf.reduce_max(logits, axis=-1)
         losses = (1.0 - label_smoothing) * (largest - tf.gather_nd(logits, places))
@@ -106,31 +119,35 @@ def _crossentropy_with_gradient(labels: Tensor, logits: Tensor, label_smoothing:
 class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
     """Mean cross-entropy over a batch's real tokens, with label smoothing (section 5.4).
 
-    The labels decide which tokens are real: padding, `ignore_class` and labels below 0, such as -100, the ignored label
-    of PyTorch and Hugging Face, are left out. The Keras mask of the logits counts only with `padding_id=None`. The loss
-    is float32 under every dtype policy.
+    The labels decide which tokens are real: padding, `ignore_class` and labels below 0, such as
+    -100, the ignored label of PyTorch and Hugging Face, are left out. The Keras mask of the logits
+    counts only with `padding_id=None`. The loss is float32 under every dtype policy.
 
-    Under a `tf.distribute` strategy, `fit` and `evaluate` have the loss and the gradients of one device, whatever the
-    replicas' numbers of rows and of real tokens: the loss divides by the tokens of all replicas. Its value in a replica
-    is that of the whole batch divided by the number of replicas, and its gradient is the replica's share: both add up
-    to those of the whole batch, also in a loop of your own. There, call the loss directly in the function that
-    `strategy.run` runs: within a `tf.while_loop` or `tf.cond`, `MirroredStrategy` cannot communicate.
+    Under a `tf.distribute` strategy, `fit` and `evaluate` have the loss and the gradients of one
+    device, whatever the replicas' numbers of rows and of real tokens: the loss divides by the
+    tokens of all replicas. Its value in a replica is that of the whole batch divided by the number
+    of replicas, and its gradient is the replica's share: both add up to those of the whole batch,
+    also in a loop of your own. There, call the loss directly in the function that `strategy.run`
+    runs: within a `tf.while_loop` or `tf.cond`, `MirroredStrategy` cannot communicate.
 
     Args:
-        label_smoothing: float. ε, the mass spread over the whole vocabulary. Defaults to 0.1, the paper's.
-        reduction: "sum_over_batch_size", the sum divided by the number of real tokens; "sum"; or None, the loss of
-            every token, 0 where the label is left out. Defaults to "sum_over_batch_size".
+        label_smoothing: float. ε, the mass spread over the whole vocabulary. Defaults to 0.1, the
+            paper's.
+        reduction: "sum_over_batch_size", the sum divided by the number of real tokens; "sum"; or
+            None, the loss of every token, 0 where the label is left out. Defaults to
+            "sum_over_batch_size".
         name: str. Defaults to "masked_label_smoothed_crossentropy".
-        padding_id: int or None. The label of padding. None means that no label is: then tokens that the Keras mask of
-            the logits hides are left out, as in Keras' own losses. Defaults to 0.
-        ignore_class: int. Another label that is left out; it may lie outside the vocabulary. Defaults to None.
+        padding_id: int or None. The label of padding. None means that no label is: then tokens that
+            the Keras mask of the logits hides are left out, as in Keras' own losses. Defaults to 0.
+        ignore_class: int. Another label that is left out; it may lie outside the vocabulary.
+            Defaults to None.
         from_logits: bool. Whether the predictions are logits, or probabilities. Defaults to True.
 
     Call arguments:
         y_true: labels.
         y_pred: logits, or probabilities.
-        sample_weight: of sentences or of tokens. The mean is then the weighted sum divided by the number of real
-            tokens, as in Keras.
+        sample_weight: of sentences or of tokens. The mean is then the weighted sum divided by the
+            number of real tokens, as in Keras.
 
     Returns:
         float32 (), or (batch, length) without reduction.
@@ -160,7 +177,8 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
             "'sum_over_batch_size', 'sum' or None",
             reduction,
         )
-        # Fixed rather than an argument: the loss always computes in this type, whatever `keras.config.floatx()` says.
+        # Fixed rather than an argument: the loss always computes in this type, whatever
+        # `keras.config.floatx()` says.
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.label_smoothing = label_smoothing
         self.padding_id = padding_id
@@ -173,7 +191,9 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         y_true: Annotated[Tensor, "int (batch, length)"],
         y_pred: Annotated[Tensor, "(batch, length, vocab_size)"],
     ) -> Annotated[Tensor, "float32 (batch, length)"]:
-        return self._token_losses(y_true, y_pred, token_mask(y_true, y_pred, self.padding_id, self.ignore_class))
+        return self._token_losses(
+            y_true, y_pred, token_mask(y_true, y_pred, self.padding_id, self.ignore_class)
+        )
 
     def __call__(
         self,
@@ -208,17 +228,23 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
 def _reduce_over_replicas(
     total: Annotated[Tensor, "float32 ()"], num_tokens: Annotated[Tensor, "float32 ()"] | None
 ) -> Annotated[Tensor, "float32 ()"]:
-    """Adds the losses, and divides them by the tokens if these are given, over all replicas; so do their gradients."""
+    """Adds the losses, and divides them by the tokens if these are given, over all replicas; so do
+    their gradients."""
     replicas = _replica_context()
     if replicas is None:
         return total if num_tokens is None else total / ops.maximum(num_tokens, 1.0)
-    sums = ops.stack([ops.stop_gradient(total)] if num_tokens is None else [ops.stop_gradient(total), num_tokens])
+    sums = ops.stack(
+        [ops.stop_gradient(total)] if num_tokens is None else [ops.stop_gradient(total), num_tokens]
+    )
     sums = replicas.all_reduce("SUM", sums)
     denominator = 1.0 if num_tokens is None else ops.maximum(sums[1], 1.0)
-    # Keras' trainer weights the replicas' losses by their rows and multiplies them by the number of replicas. If all
-    # have the same value, their rows do not matter. The gradient is that of the replica's own sum.
+    # Keras' trainer weights the replicas' losses by their rows and multiplies them by the number of
+    # replicas. If all have the same value, their rows do not matter. The gradient is that of the
+    # replica's own sum.
     share = total / denominator
-    return sums[0] / (denominator * replicas.num_replicas_in_sync) + (share - ops.stop_gradient(share))
+    return sums[0] / (denominator * replicas.num_replicas_in_sync) + (
+        share - ops.stop_gradient(share)
+    )
 
 
 def _replica_context() -> Any:

@@ -14,8 +14,8 @@ PADDING_ID = 0
 def implicit_mask(tensor: Tensor) -> Tensor | None:
     """Returns the mask that Keras attached to a tensor, or None.
 
-    Keras hands it to a layer's `mask` argument only if the layer is called with a single tensor. It is no attribute of
-    JAX's tensors, and Keras has no public name for it.
+    Keras hands it to a layer's `mask` argument only if the layer is called with a single tensor. It
+    is no attribute of JAX's tensors, and Keras has no public name for it.
     """
     return get_keras_mask(tensor)
 
@@ -48,8 +48,8 @@ def neighborhood_mask(
 ) -> Annotated[Tensor, "bool (1, number of queries, number of keys)"]:
     """Returns True where a key is in the neighborhood of a query.
 
-    A neighborhood has r positions: the query's position and `r // 2` on either side. A causal mask excludes those after
-    the query.
+    A neighborhood has r positions: the query's position and `r // 2` on either side. A causal mask
+    excludes those after the query.
     """
     reach = neighborhood // 2
     distance = key_positions[None, :] - query_positions[:, None]
@@ -58,6 +58,7 @@ def neighborhood_mask(
 
 
 def combine(*masks: Tensor | None) -> Tensor | None:
-    """Returns the conjunction of masks that broadcast against each other; None stands for no restriction."""
+    """Returns the conjunction of masks that broadcast against each other; None stands for no
+    restriction."""
     given = [ops.cast(mask, "bool") for mask in masks if mask is not None]
     return functools.reduce(ops.logical_and, given) if given else None

@@ -43,8 +43,8 @@ class _TokenMean(keras.metrics.Mean):
         weights = ops.cast(mask, "float32")
         if sample_weight is not None:
             weights = weights * token_weights(sample_weight, values)
-        # Flat: Keras would take the mean of each sentence first, and a token of a long batch would count less than
-        # one of a short batch.
+        # Flat: Keras would take the mean of each sentence first, and a token of a long batch would
+        # count less than one of a short batch.
         super().update_state(ops.reshape(values, (-1,)), sample_weight=ops.reshape(weights, (-1,)))
 
     def token_values(
@@ -56,7 +56,10 @@ class _TokenMean(keras.metrics.Mean):
         raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **{name: getattr(self, name) for name in annotations_of(_TokenMean.__init__)}}
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in annotations_of(_TokenMean.__init__)},
+        }
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -68,11 +71,12 @@ class MaskedAccuracy(_TokenMean):
     Args:
         name: str. Defaults to "masked_accuracy".
         dtype: Keras dtype policy of the metric. Defaults to None.
-        padding_id: int or None. The label of padding. None means that no label is: then tokens that the Keras mask of
-            the predictions hides are left out, as in Keras' own metrics. Defaults to 0.
+        padding_id: int or None. The label of padding. None means that no label is: then tokens that
+            the Keras mask of the predictions hides are left out, as in Keras' own metrics. Defaults
+            to 0.
         ignore_class: int. Another label that is left out. Defaults to None.
-        from_logits: bool. Whether the predictions are logits, or probabilities: here, it makes no difference. Defaults
-            to True.
+        from_logits: bool. Whether the predictions are logits, or probabilities: here, it makes no
+            difference. Defaults to True.
 
     Raises:
         ConfigError: An argument breaks its rule.
@@ -108,8 +112,9 @@ class Perplexity(_TokenMean):
     Args:
         name: str. Defaults to "perplexity".
         dtype: Keras dtype policy of the metric. Defaults to None.
-        padding_id: int or None. The label of padding. None means that no label is: then tokens that the Keras mask of
-            the predictions hides are left out, as in Keras' own metrics. Defaults to 0.
+        padding_id: int or None. The label of padding. None means that no label is: then tokens that
+            the Keras mask of the predictions hides are left out, as in Keras' own metrics. Defaults
+            to 0.
         ignore_class: int. Another label that is left out. Defaults to None.
         from_logits: bool. Whether the predictions are logits, or probabilities. Defaults to True.
 
@@ -137,7 +142,9 @@ class Perplexity(_TokenMean):
     def token_values(self, labels: Tensor, predictions: Tensor) -> Tensor:
         if self.from_logits:
             return token_crossentropy(labels, predictions)
-        probabilities = ops.cast(ops.take_along_axis(predictions, labels[..., None], axis=-1)[..., 0], "float32")
+        probabilities = ops.cast(
+            ops.take_along_axis(predictions, labels[..., None], axis=-1)[..., 0], "float32"
+        )
         return -ops.log(ops.maximum(probabilities, SMALLEST_PROBABILITY))
 
     def result(self) -> Annotated[Tensor, "float32 ()"]:

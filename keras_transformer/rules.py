@@ -1,7 +1,8 @@
-"""Rules for hyperparameters: written as type annotations, checked wherever the hyperparameter is used.
+"""Rules for hyperparameters: written as type annotations, checked wherever the hyperparameter is
+used.
 
-A configuration field and a layer's constructor argument that are annotated alike obey the same rule and report a
-violation in the same words: "NAME must be RULE; received NAME=VALUE".
+A configuration field and a layer's constructor argument that are annotated alike obey the same rule
+and report a violation in the same words: "NAME must be RULE; received NAME=VALUE".
 """
 
 import dataclasses
@@ -26,7 +27,8 @@ class Rule:
     """What a value must be."""
 
     text: str  # completes the sentence "NAME must be ..."
-    # Whether a value of the right type obeys the rule. `help` shows rules in signatures, without this.
+    # Whether a value of the right type obeys the rule. `help` shows rules in signatures, without
+    # this.
     holds: Callable[[Any], bool] = dataclasses.field(repr=False)
 
 
@@ -36,16 +38,23 @@ OddSize = Annotated[int, Rule("positive and odd", lambda value: value > 0 and va
 Count = Annotated[int, Rule("at least 0", lambda value: value >= 0)]
 Rate = Annotated[float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1)]
 # An integer beyond the largest float counts as infinite.
-Positive = Annotated[float, Rule("positive and finite", lambda value: 0 < value <= sys.float_info.max)]
+Positive = Annotated[
+    float, Rule("positive and finite", lambda value: 0 < value <= sys.float_info.max)
+]
 Share = Annotated[float, Rule("above 0 and at most 1", lambda value: 0 < value <= 1)]
 Probability = Annotated[float, Rule("at least 0 and at most 1", lambda value: 0 <= value <= 1)]
 NotEmpty = Annotated[str, Rule("a text that is not empty", bool)]
 Sentence = Annotated[str, Rule("a text that is not blank", lambda text: bool(text.strip()))]
 _PICTURES = (".png", ".svg", ".pdf", ".html")
 PicturePath = Annotated[
-    str, Rule("a file ending in .png, .svg, .pdf or .html", lambda path: path.lower().endswith(_PICTURES))
+    str,
+    Rule(
+        "a file ending in .png, .svg, .pdf or .html", lambda path: path.lower().endswith(_PICTURES)
+    ),
 ]
-NonNegative = Annotated[float, Rule("at least 0 and finite", lambda value: 0 <= value <= sys.float_info.max)]
+NonNegative = Annotated[
+    float, Rule("at least 0 and finite", lambda value: 0 <= value <= sys.float_info.max)
+]
 
 
 def at_least(minimum: float) -> Rule:
@@ -65,7 +74,9 @@ def require(condition: bool, name: str, rule: str, value: object) -> None:
 def require_divisor(name: str, value: int | None, **total: int) -> None:
     """Raises a ConfigError unless a value is None or divides a total, such as `num_heads=8`."""
     ((total_name, number),) = total.items()
-    require(value is None or number % value == 0, name, f"a divisor of {total_name}={number}", value)
+    require(
+        value is None or number % value == 0, name, f"a divisor of {total_name}={number}", value
+    )
 
 
 def shown(value: object) -> str:
@@ -80,8 +91,8 @@ _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 200
 def check(name: str, value: object, annotation: object) -> None:
     """Raises a ConfigError unless a value is of the type of an annotation, and obeys its rules.
 
-    The annotation is a type of this module, `int`, `float`, `bool`, `str`, a `Literal` or a `list` of one of them, or
-    the union of one of them and `None`. Others are not checked.
+    The annotation is a type of this module, `int`, `float`, `bool`, `str`, a `Literal` or a `list`
+    of one of them, or the union of one of them and `None`. Others are not checked.
     """
     expected, may_be_none = without_none(annotation)
     if value is None and may_be_none:
@@ -92,7 +103,9 @@ def check(name: str, value: object, annotation: object) -> None:
         return
     if typing.get_origin(expected) is list:
         if not (isinstance(value, list) and value):
-            raise ConfigError(f"{name} must be a list of one or more values; received {name}={shown(value)}")
+            raise ConfigError(
+                f"{name} must be a list of one or more values; received {name}={shown(value)}"
+            )
         for place, item in enumerate(value):
             check(f"{name}[{place}]", item, *typing.get_args(expected))
         return
@@ -117,7 +130,9 @@ _IS_TYPE: dict[Any, Callable[[object], bool]] = {
 
 def plain(value: Any) -> Any:
     """Returns an integer of NumPy as an int, and other values as they are."""
-    return int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else value
+    return (
+        int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else value
+    )
 
 
 def without_none(annotation: object) -> tuple[Any, bool]:
@@ -136,10 +151,12 @@ def bare(annotation: Any) -> Any:
 
 
 def check_attributes(instance: object, cls: type) -> None:
-    """Checks the attributes of an object that are arguments of a class's constructor, against their annotations there.
+    """Checks the attributes of an object that are arguments of a class's constructor, against their
+    annotations there.
 
-    Integers of NumPy become ints, which Keras asks for. The instance may be of a subclass, whose own arguments are not
-    checked. Constructors call it once every argument with an annotation is an attribute:
+    Integers of NumPy become ints, which Keras asks for. The instance may be of a subclass, whose
+    own arguments are not checked. Constructors call it once every argument with an annotation is an
+    attribute:
 
         class Layer(keras.layers.Layer):
             def __init__(self, units: Size, **kwargs: Any) -> None:
@@ -158,14 +175,18 @@ def check_attributes(instance: object, cls: type) -> None:
 
 @functools.cache
 def annotations_of(function: Callable[..., object]) -> dict[str, object]:
-    """The annotations of a function's parameters, without that of further keyword arguments: they belong to others."""
+    """The annotations of a function's parameters, without that of further keyword arguments: they
+    belong to others."""
     hints = typing.get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters.values()
-    return {p.name: hints[p.name] for p in parameters if p.name in hints and p.kind is not p.VAR_KEYWORD}
+    return {
+        p.name: hints[p.name] for p in parameters if p.name in hints and p.kind is not p.VAR_KEYWORD
+    }
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: checks the arguments of each call as `check_attributes` does, against the function's annotations."""
+    """Decorator: checks the arguments of each call as `check_attributes` does, against the
+    function's annotations."""
     signature, annotations = inspect.signature(function), annotations_of(function)
 
     @functools.wraps(function)

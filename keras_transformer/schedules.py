@@ -19,7 +19,8 @@ else:
 class WarmupInverseSqrt(LearningRateSchedule):
     """Linear warmup, then decay with the inverse square root of the step (section 5.3, equation 3).
 
-    `scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)`, where the first update is step 1.
+    `scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)`, where the first update is
+    step 1.
 
     Args:
         d_model: int. Width of the model.

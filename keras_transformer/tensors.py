@@ -1,7 +1,8 @@
-"""The types of tensors and their shapes in annotations, and shapes whose sizes are only known at run time.
+"""The types of tensors and their shapes in annotations, and shapes whose sizes are only known at
+run time.
 
-An annotation says what a tensor holds: `Annotated[Tensor, "int (batch, length)"]`. Without a type in front of the shape
-it is floating point.
+An annotation says what a tensor holds: `Annotated[Tensor, "int (batch, length)"]`. Without a type
+in front of the shape it is floating point.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,8 @@ from keras import ops
 
 
 class Tensor(Protocol):
-    """A tensor of any backend: of TensorFlow, JAX, PyTorch or NumPy, or symbolic in a functional model."""
+    """A tensor of any backend: of TensorFlow, JAX, PyTorch or NumPy, or symbolic in a functional
+    model."""
 
     @property
     def shape(self) -> Any: ...
@@ -47,7 +49,8 @@ def last_size(tensor: Tensor) -> Dimension:
 
 
 def reshape_inferring(tensor: Tensor, shape: Sequence[Dimension]) -> Tensor:
-    """Reshapes like `keras.ops.reshape`, but lets the backend infer one size if it is only known at run time.
+    """Reshapes like `keras.ops.reshape`, but lets the backend infer one size if it is only known at
+    run time.
 
     Computing that size would add up to four small operations to a graph.
     """

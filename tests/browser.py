@@ -1,6 +1,8 @@
-"""Headless Chromium for tests of pages, by the WebDriver protocol; needs the programs chromium and chromedriver.
+"""Headless Chromium for tests of pages, by the WebDriver protocol; needs the programs chromium and
+chromedriver.
 
-Tests of all pages also need axe-core, which looks for what keeps people with disabilities from using a page:
+Tests of all pages also need axe-core, which looks for what keeps people with disabilities from
+using a page:
 
 make docs && npm install --no-save --prefix build/axe axe-core@4.14.1
 .venv/bin/python -m pytest -m "" tests/pages tests/*/test_*_in_chromium.py
@@ -18,12 +20,28 @@ import urllib.error
 import urllib.request
 
 IS_INSTALLED = all(map(shutil.which, ("chromium", "chromedriver")))
-AXE = pathlib.Path(__file__).parents[1] / "build" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = (
+    pathlib.Path(__file__).parents[1] / "build" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+)
 _FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
+    *(
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--hide-scrollbars",
+    ),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
-KEYS = {"Tab": "\ue004", "End": "\ue010", "Home": "\ue011", "Left": "\ue012", "Up": "\ue013", "Right": "\ue014"}
+KEYS = {
+    "Tab": "\ue004",
+    "End": "\ue010",
+    "Home": "\ue011",
+    "Left": "\ue012",
+    "Up": "\ue013",
+    "Right": "\ue014",
+}
 KEYS |= {"Down": "\ue015", "Enter": "\ue007"}
 
 
@@ -37,7 +55,9 @@ class Browser:
 
     def request(self, path, body=None, method="POST"):
         data = json.dumps(body or {}).encode() if method == "POST" else None
-        request = urllib.request.Request(f"{self._address}{self._session}{path}", data, method=method)
+        request = urllib.request.Request(
+            f"{self._address}{self._session}{path}", data, method=method
+        )
         try:
             with self._opener.open(request, timeout=60) as answer:
                 return json.load(answer)["value"]
@@ -45,7 +65,10 @@ class Browser:
             raise AssertionError(f"{path}: {json.load(error)['value']['message']}") from None
 
     def begin(self, profile):
-        options = {"args": [*_FLAGS, f"--user-data-dir={profile}"], "binary": shutil.which("chromium")}
+        options = {
+            "args": [*_FLAGS, f"--user-data-dir={profile}"],
+            "binary": shutil.which("chromium"),
+        }
         capabilities = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
         session = self.request("/session", {"capabilities": {"alwaysMatch": capabilities}})
         self._session = f"/session/{session['sessionId']}"
@@ -79,20 +102,28 @@ class Browser:
     def point(self, selector, click=False):
         """Moves the mouse to the middle of an element that is seen, and clicks."""
         box = f"document.querySelector({json.dumps(selector)}).getBoundingClientRect()"
-        x, y = self.run(f"const box = {box}; return [box.left + box.width / 2, box.top + box.height / 2];")
+        x, y = self.run(
+            f"const box = {box}; return [box.left + box.width / 2, box.top + box.height / 2];"
+        )
         actions = [{"type": "pointerMove", "x": round(x), "y": round(y)}]
-        actions += [{"type": kind, "button": 0} for kind in ("pointerDown", "pointerUp")] if click else []
-        self.request("/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": actions}]})
+        actions += (
+            [{"type": kind, "button": 0} for kind in ("pointerDown", "pointerUp")] if click else []
+        )
+        self.request(
+            "/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": actions}]}
+        )
 
     def messages(self):
-        """Returns what the page has written to the console, errors of its script and its policy among them."""
+        """Returns what the page has written to the console, errors of its script and its policy
+        among them."""
         return [entry["message"] for entry in self.request("/se/log", {"type": "browser"})]
 
     def faults(self):
         """Returns what axe-core finds serious or critical, each as its rule and the elements."""
         self.run(AXE.read_text(encoding="utf-8"))
         script = (
-            "const done = arguments[0]; axe.run({resultTypes: ['violations']}).then(found => done(found.violations))"
+            "const done = arguments[0]; axe.run({resultTypes: ['violations']}).then(found => "
+            "done(found.violations))"
         )
         return [
             (fault["id"], [node["html"] for node in fault["nodes"]])
@@ -109,7 +140,10 @@ def browser():
     """Starts Chromium, and ends it."""
     with tempfile.TemporaryDirectory() as profile:
         driver = subprocess.Popen(
-            [shutil.which("chromedriver"), "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [shutil.which("chromedriver"), "--port=0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         try:
             for line in driver.stdout:

@@ -1,4 +1,5 @@
-"""Runs a SavedModel with TensorFlow's C API, as a program in C or Go would; imports no TensorFlow."""
+"""Runs a SavedModel with TensorFlow's C API, as a program in C or Go would; imports no
+TensorFlow."""
 
 import ctypes
 import importlib.util
@@ -63,7 +64,12 @@ def check(library, status):
         raise RuntimeError(library.TF_Message(status).decode())
 
 
-ELEMENTS = {TF_FLOAT: ctypes.c_float, TF_INT32: ctypes.c_int32, TF_STRING: TF_TString, TF_BOOL: ctypes.c_bool}
+ELEMENTS = {
+    TF_FLOAT: ctypes.c_float,
+    TF_INT32: ctypes.c_int32,
+    TF_STRING: TF_TString,
+    TF_BOOL: ctypes.c_bool,
+}
 
 
 class SavedModel:
@@ -120,7 +126,10 @@ class SavedModel:
         for key, tensor in zip(inputs, fed):
             self._delete(takes[key], tensor)
         check(library, self.status)
-        answer = {key: self._values(gives[key], ctypes.c_void_p(tensor)) for key, tensor in zip(gives, fetched)}
+        answer = {
+            key: self._values(gives[key], ctypes.c_void_p(tensor))
+            for key, tensor in zip(gives, fetched)
+        }
         for tensor in fetched:
             library.TF_DeleteTensor(ctypes.c_void_p(tensor))
         return answer
@@ -150,10 +159,16 @@ class SavedModel:
     def _values(self, info, tensor):
         rank = self.library.TF_NumDims(tensor)
         if (self.library.TF_TensorType(tensor), rank) != (info.dtype, info.rank):
-            raise RuntimeError(f"a tensor of type {self.library.TF_TensorType(tensor)} and rank {rank}, not {info}")
+            raise RuntimeError(
+                f"a tensor of type {self.library.TF_TensorType(tensor)} and rank {rank}, not {info}"
+            )
         shape = [self.library.TF_Dim(tensor, axis) for axis in range(rank)]
         elements = self._elements(tensor, info.dtype, math.prod(shape))
-        values = [self._content(string) for string in elements] if info.dtype == TF_STRING else list(elements)
+        values = (
+            [self._content(string) for string in elements]
+            if info.dtype == TF_STRING
+            else list(elements)
+        )
         for axis in range(rank - 1, 0, -1):
             size = shape[axis]
             values = [values[i * size : (i + 1) * size] for i in range(math.prod(shape[:axis]))]
@@ -161,7 +176,11 @@ class SavedModel:
 
     def _elements(self, tensor, dtype, size):
         # A tensor without elements may have no address.
-        return (ELEMENTS[dtype] * size).from_address(self.library.TF_TensorData(tensor)) if size else []
+        return (
+            (ELEMENTS[dtype] * size).from_address(self.library.TF_TensorData(tensor))
+            if size
+            else []
+        )
 
     def _content(self, string):
         pointer = self.library.TF_StringGetDataPointer(ctypes.byref(string))
@@ -170,7 +189,9 @@ class SavedModel:
     def _delete(self, info, tensor):
         """Frees a tensor that `_tensor` made."""
         if info.dtype == TF_STRING:
-            for string in self._elements(tensor, info.dtype, self.library.TF_TensorElementCount(tensor)):
+            for string in self._elements(
+                tensor, info.dtype, self.library.TF_TensorElementCount(tensor)
+            ):
                 self.library.TF_StringDealloc(ctypes.byref(string))
         self.library.TF_DeleteTensor(tensor)
 

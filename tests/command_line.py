@@ -1,4 +1,5 @@
-"""What the tests of commands have in common: a small text, and how commands run in a process of their own."""
+"""What the tests of commands have in common: a small text, and how commands run in a process of
+their own."""
 
 import subprocess
 import sys
@@ -21,5 +22,7 @@ def train_arguments(text, source=ENGLISH, target=GERMAN, **options):
 
 def run_command(*arguments, **options):
     return subprocess.run(
-        [sys.executable, "-m", "keras_transformer", *map(str, arguments)], capture_output=True, **options
+        [sys.executable, "-m", "keras_transformer", *map(str, arguments)],
+        capture_output=True,
+        **options,
     )

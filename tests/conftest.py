@@ -16,16 +16,16 @@ import browser
 import keras
 import numpy as np
 import pytest
-from keras_transformer.export.publishing import Facts
-from keras_transformer.export.servable import export_servable
-from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 from keras_transformer.commands.main import main
 from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
+from keras_transformer.export.publishing import Facts
+from keras_transformer.export.servable import export_servable
 from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.runtime.progress import show_log
+from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.translation import Translator
 
 # These files need programs that others do without; each says how to run it.
@@ -46,11 +46,17 @@ collect_ignore = [
 # As in the command: tests read on standard error what is logged.
 show_log()
 
-# Collecting garbage after each file is quick if it leaves out the millions of objects of imported packages.
+# Collecting garbage after each file is quick if it leaves out the millions of objects of imported
+# packages.
 gc.freeze()
 
 ROOT = pathlib.Path(__file__).parents[1]
-FACTS = Facts("en-de", "CC0-1.0", ["BLEU = 41.00 (signature), 12 sentences of test.en"], "100 updates, with 12 pairs")
+FACTS = Facts(
+    "en-de",
+    "CC0-1.0",
+    ["BLEU = 41.00 (signature), 12 sentences of test.en"],
+    "100 updates, with 12 pairs",
+)
 
 SUBJECTS = {"Anna": "Anna", "the dog": "der Hund", "my sister": "meine Schwester", "Zoë": "Zoë"}
 VERBS = {"sees": "sieht", "buys": "kauft", "paints": "malt", "greets": "grüßt"}
@@ -59,7 +65,8 @@ OBJECTS = {"a tree": "einen Baum", "two apples": "zwei Äpfel", "the bridge": "d
 
 @pytest.fixture(scope="module", autouse=True)
 def free_memory():
-    """Frees the graphs and kernels that the tests of a file leave behind, which would add up to gigabytes."""
+    """Frees the graphs and kernels that the tests of a file leave behind, which would add up to
+    gigabytes."""
     yield
     keras.backend.clear_session()
     ctypes.CDLL(None).malloc_trim(0)
@@ -67,7 +74,8 @@ def free_memory():
 
 @pytest.fixture(autouse=True)
 def same_kernels():
-    """Undoes what `train` sets for its process: those that later tests start would round otherwise than the tests."""
+    """Undoes what `train` sets for its process: those that later tests start would round otherwise
+    than the tests."""
     name = "TF_ENABLE_ONEDNN_OPTS"
     before = os.environ.get(name)
     yield
@@ -76,7 +84,8 @@ def same_kernels():
 
 @pytest.fixture
 def limit_file_sizes():
-    """Makes writing fail as on a full disk: files, also the log of the tests, cannot grow above a size."""
+    """Makes writing fail as on a full disk: files, also the log of the tests, cannot grow above a
+    size."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -110,7 +119,9 @@ def known_pairs(text):
     """Options with two sentences and the translations that the model has memorized."""
     return {
         "--source": text("known.en", "Anna sees a tree.\nthe dog buys two apples.\n"),
-        "--reference": text("known.de", "Anna hat einen Baum, sieht!\nder Hund hat zwei Äpfel, kauft!\n"),
+        "--reference": text(
+            "known.de", "Anna hat einen Baum, sieht!\nder Hund hat zwei Äpfel, kauft!\n"
+        ),
     }
 
 
@@ -129,7 +140,8 @@ def fails(capsys):
             if not line.startswith(("device: ", "precision: ", "vocabulary: "))
         ]
         assert len(lines) == 1, captured.err
-        # A mistake on the command line has another exit code than one in a value, a file or a combination.
+        # A mistake on the command line has another exit code than one in a value, a file or a
+        # combination.
         assert stopped.value.code == (2 if lines[0].endswith(" --help)") else 1)
         return lines[0]
 
@@ -178,7 +190,8 @@ def page():
 
 @pytest.fixture(scope="session")
 def servable(tiny_model_dir, tmp_path_factory):
-    """Path of version 1 of a SavedModel with all signatures, of the model that has memorized `sentence_pairs`."""
+    """Path of version 1 of a SavedModel with all signatures, of the model that has memorized
+    `sentence_pairs`."""
 
     def make(folder):
         # A slow test verifies all signatures; many tests compare their answers.
@@ -188,7 +201,8 @@ def servable(tiny_model_dir, tmp_path_factory):
 
 
 def made_once(name, make, tmp_path_factory):
-    """A copy of a folder that the first process makes which needs it, for all others, also later, of the same code."""
+    """A copy of a folder that the first process makes which needs it, for all others, also later,
+    of the same code."""
     kept = ROOT / "build" / "tests" / digest_of_code()
     kept.mkdir(parents=True, exist_ok=True)
     with open(kept / f"{name}.lock", "w") as lock:
@@ -203,10 +217,15 @@ def made_once(name, make, tmp_path_factory):
 
 def digest_of_code():
     """What stands for all that models are made by."""
-    packages = "".join(f"{name} {importlib.metadata.version(name)}\n" for name in ("keras", "numpy", "tensorflow"))
+    packages = "".join(
+        f"{name} {importlib.metadata.version(name)}\n" for name in ("keras", "numpy", "tensorflow")
+    )
     digest = hashlib.sha256(packages.encode())
     folders = [ROOT / name for name in ("keras_transformer", "training", "export")]
-    for path in [pathlib.Path(__file__), *sorted(path for folder in folders for path in folder.rglob("*.py"))]:
+    for path in [
+        pathlib.Path(__file__),
+        *sorted(path for folder in folders for path in folder.rglob("*.py")),
+    ]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -230,7 +249,8 @@ def make_model_dir(path, kind, vocab_size, epochs):
         starts = np.full((len(labels), 1), tokenizer.start_id, "int32")
         target = np.concatenate([starts, labels[:, :-1]], axis=1)
         model.compile(keras.optimizers.Adam(3e-3), MaskedLabelSmoothedCrossentropy(0.1))
-        # Keras prepares each epoch for longer than so small a model computes: one epoch of many equal batches.
+        # Keras prepares each epoch for longer than so small a model computes: one epoch of many
+        # equal batches.
         source, target, labels = (np.tile(rows, (epochs, 1)) for rows in (source, target, labels))
         inputs = {"source": source, "target": target}
         model.fit(inputs, labels, batch_size=len(pairs), shuffle=False, verbose=0)

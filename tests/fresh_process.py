@@ -1,4 +1,5 @@
-"""Python in processes of its own, for tests of what is imported, of other backends and of what needs no package."""
+"""Python in processes of its own, for tests of what is imported, of other backends and of what
+needs no package."""
 
 import os
 import subprocess
@@ -6,7 +7,8 @@ import sys
 
 
 def run_python(*arguments, python=sys.executable, env=None, stderr=subprocess.PIPE, **options):
-    """Runs Python with arguments, and with variables beside those of the environment; returns what it prints.
+    """Runs Python with arguments, and with variables beside those of the environment; returns what
+    it prints.
 
     What it logs is among it with `stderr=subprocess.STDOUT`.
     """

@@ -1,7 +1,8 @@
-"""A server for tests: TensorFlow Serving's own service stubs, and its REST API, around a SavedModel in a session.
+"""A server for tests: TensorFlow Serving's own service stubs, and its REST API, around a SavedModel
+in a session.
 
-What a request may look like, and how errors are reported, is as in TensorFlow Serving, whose server cannot be installed
-with pip. It listens on the loopback interface only.
+What a request may look like, and how errors are reported, is as in TensorFlow Serving, whose server
+cannot be installed with pip. It listens on the loopback interface only.
 """
 
 import base64
@@ -38,18 +39,26 @@ class Model:
         """What a signature takes, if that is what is given."""
         infos = self.signature(name).inputs
         if sorted(given) != sorted(infos):
-            raise InvalidRequestError(f"the inputs must be {sorted(infos)}; received {sorted(given)}")
+            raise InvalidRequestError(
+                f"the inputs must be {sorted(infos)}; received {sorted(given)}"
+            )
         return infos
 
     def predict(self, signature_name, inputs):
         infos = self.inputs(signature_name, inputs)
         for name, array in inputs.items():
             info = infos[name]
-            if tf.as_dtype(array.dtype if array.dtype.kind != "O" else tf.string) != tf.as_dtype(info.dtype):
+            if tf.as_dtype(array.dtype if array.dtype.kind != "O" else tf.string) != tf.as_dtype(
+                info.dtype
+            ):
                 raise InvalidRequestError(f"{name} must be of type {tf.as_dtype(info.dtype).name}")
             sizes = [dim.size for dim in info.tensor_shape.dim]
-            if len(sizes) != array.ndim or any(size not in (-1, given) for size, given in zip(sizes, array.shape)):
-                raise InvalidRequestError(f"{name} must be of shape {sizes}; received {list(array.shape)}")
+            if len(sizes) != array.ndim or any(
+                size not in (-1, given) for size, given in zip(sizes, array.shape)
+            ):
+                raise InvalidRequestError(
+                    f"{name} must be of shape {sizes}; received {list(array.shape)}"
+                )
         return self.run(signature_name, inputs)
 
 
@@ -61,11 +70,15 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
     def Predict(self, request, context):
         spec = request.model_spec
-        if spec.name != self.model.name or (spec.HasField("version") and spec.version.value != self.model.version):
+        if spec.name != self.model.name or (
+            spec.HasField("version") and spec.version.value != self.model.version
+        ):
             context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {spec.name}")
         name = spec.signature_name or "serving_default"
         try:
-            outputs = self.model.predict(name, {key: tf.make_ndarray(tensor) for key, tensor in request.inputs.items()})
+            outputs = self.model.predict(
+                name, {key: tf.make_ndarray(tensor) for key, tensor in request.inputs.items()}
+            )
         except InvalidRequestError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         response = predict_pb2.PredictResponse()
@@ -78,7 +91,8 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
 
 class RestHandler(http.server.BaseHTTPRequestHandler):
-    """`POST /v1/models/NAME[/versions/N]:predict` with "instances", in rows, or "inputs", in columns."""
+    """`POST /v1/models/NAME[/versions/N]:predict` with "instances", in rows, or "inputs", in
+    columns."""
 
     model: Model
 
@@ -109,7 +123,11 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
         sizes = {len(column) for column in outputs.values()}
         if sizes != {len(rows)}:
             raise InvalidRequestError(f"the outputs have {sizes} rows, the request {len(rows)}")
-        return {"predictions": [dict(zip(outputs, row)) if others else row[0] for row in zip(*outputs.values())]}
+        return {
+            "predictions": [
+                dict(zip(outputs, row)) if others else row[0] for row in zip(*outputs.values())
+            ]
+        }
 
     def answer(self, status, content):
         body = json.dumps(content, ensure_ascii=False, indent=4, allow_nan=False).encode()
@@ -126,7 +144,10 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
 def read_json(dtype, values):
     if dtype != tf.string.as_datatype_enum:
         return np.asarray(values, tf.as_dtype(dtype).as_numpy_dtype)
-    texts = [base64.b64decode(text["b64"]) if isinstance(text, dict) else text.encode() for text in values]
+    texts = [
+        base64.b64decode(text["b64"]) if isinstance(text, dict) else text.encode()
+        for text in values
+    ]
     return np.array([*texts, None], object)[:-1]
 
 
@@ -135,7 +156,11 @@ def write_json(array):
         # As few digits as tell a float32 apart.
         return array.astype(str).astype(float).tolist()
     if array.dtype.kind == "O":
-        return np.vectorize(bytes.decode, otypes=[object])(array).tolist() if array.size else array.tolist()
+        return (
+            np.vectorize(bytes.decode, otypes=[object])(array).tolist()
+            if array.size
+            else array.tolist()
+        )
     return array.tolist()
 
 
@@ -146,7 +171,9 @@ def serve(name, path):
     # Requests may be of any size, as in TensorFlow Serving.
     options = [("grpc.max_receive_message_length", -1)]
     grpc_server = grpc.server(concurrent.futures.ThreadPoolExecutor(4), options=options)
-    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(PredictionService(model), grpc_server)
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
+        PredictionService(model), grpc_server
+    )
     port = grpc_server.add_insecure_port("127.0.0.1:0")
     grpc_server.start()
     handler = type("Handler", (RestHandler,), {"model": model})

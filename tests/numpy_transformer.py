@@ -35,19 +35,26 @@ def dense(layer, x):
     return projected + array(layer.bias) if layer.use_bias else projected
 
 
-def multi_head_attention(layer, query, value, key=None, mask=None, causal=False, positions=None, key_positions=None):
+def multi_head_attention(
+    layer, query, value, key=None, mask=None, causal=False, positions=None, key_positions=None
+):
     """The output and the weights. Rows attend to what `mask` lets through, or get zeros.
 
-    `mask` broadcasts to (batch, target length, source length), or, with an axis for the heads, to (batch, num_heads,
-    target length, source length). `causal` leaves only what is not later, and is what T5's buckets depend on. With
-    positions, each (batch, length), `mask` alone says what is attended to.
+    `mask` broadcasts to (batch, target length, source length), or, with an axis for the heads, to
+    (batch, num_heads, target length, source length). `causal` leaves only what is not later, and is
+    what T5's buckets depend on. With positions, each (batch, length), `mask` alone says what is
+    attended to.
     """
     key = value if key is None else key
     key_dim = layer.key_dim
     batch, target_length, source_length = len(query), query.shape[1], value.shape[1]
     mask = np.asarray(True if mask is None else mask)
     mask = mask[:, None] if mask.ndim == 3 else mask
-    mask = mask & np.tril(np.ones((target_length, source_length), bool)) if causal and positions is None else mask
+    mask = (
+        mask & np.tril(np.ones((target_length, source_length), bool))
+        if causal and positions is None
+        else mask
+    )
     positions = np.arange(target_length)[None, :] if positions is None else positions
     key_positions = np.arange(source_length)[None, :] if key_positions is None else key_positions
     mask = np.broadcast_to(mask, (batch, layer.num_heads, target_length, source_length))
@@ -84,7 +91,8 @@ def split_heads(rows, num_heads):
 
 
 def compared(layer, name, rows, num_heads, positions):
-    """Queries or keys of each head as they are compared: normalized and rotated, if the layer does so."""
+    """Queries or keys of each head as they are compared: normalized and rotated, if the layer does
+    so."""
     heads = split_heads(rows, num_heads)
     if layer.query_key_norm:
         heads = rms_norm(getattr(layer, f"{name}_norm"), heads)
@@ -92,7 +100,8 @@ def compared(layer, name, rows, num_heads, positions):
 
 
 def rotated(vectors, positions):
-    """Su et al. 2021, equation 34, with the halves of a vector in the places of its even and odd elements."""
+    """Su et al. 2021, equation 34, with the halves of a vector in the places of its even and odd
+    elements."""
     width = vectors.shape[-1]
     half = width // 2
     turned = np.zeros_like(vectors, "float64")
@@ -115,14 +124,19 @@ def score_bias(layer, distances, causal):
 
 
 def alibi_slopes(num_heads):
-    """Press et al. 2022, section 3; between powers of two, every second slope of the next one, as in its appendix."""
+    """Press et al. 2022, section 3; between powers of two, every second slope of the next one, as
+    in its appendix."""
     power = 2 ** int(math.log2(num_heads))
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
-    return slopes + [2 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * power, 2)][: num_heads - power]
+    return (
+        slopes
+        + [2 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * power, 2)][: num_heads - power]
+    )
 
 
 def t5_bucket(distance, causal, buckets=32, max_distance=128):
-    """Raffel et al. 2020, section 2.1: near distances apart, far ones by logarithm; `distance` is key minus query."""
+    """Raffel et al. 2020, section 2.1: near distances apart, far ones by logarithm; `distance` is
+    key minus query."""
     first = 0
     if not causal:
         buckets //= 2
@@ -139,7 +153,8 @@ def t5_bucket(distance, causal, buckets=32, max_distance=128):
 
 
 def neighborhood_mask(length, neighborhood):
-    """The positions that each position attends to in restricted self-attention (section 4); all if None."""
+    """The positions that each position attends to in restricted self-attention (section 4); all if
+    None."""
     positions = np.arange(length)
     reach = length if neighborhood is None else (neighborhood - 1) // 2
     return np.abs(positions[:, None] - positions[None, :]) <= reach
@@ -176,7 +191,10 @@ ACTIVATIONS = {
 def feed_forward(layer, x):
     activation = ACTIVATIONS[keras.activations.serialize(layer.activation)]
     if layer.gated:
-        return dense(layer.output_dense, activation(dense(layer.gate_dense, x)) * dense(layer.hidden_dense, x))
+        return dense(
+            layer.output_dense,
+            activation(dense(layer.gate_dense, x)) * dense(layer.hidden_dense, x),
+        )
     return dense(layer.output_dense, activation(dense(layer.hidden_dense, x)))
 
 
@@ -192,7 +210,9 @@ def decoder_layer(layer, x, source=None, target_mask=None, source_mask=None, cau
     x = residual(
         layer.attention_residual,
         x,
-        lambda hidden: multi_head_attention(layer.attention, hidden, hidden, mask=mask, causal=causal)[0],
+        lambda hidden: multi_head_attention(
+            layer.attention, hidden, hidden, mask=mask, causal=causal
+        )[0],
     )
     if source is not None:
         mask = None if source_mask is None else source_mask[:, None, :]
@@ -242,7 +262,9 @@ def positional_embedding(layer, token_ids):
 def transformer(model, source, target):
     """Logits of token ids, by Figure 1."""
     source_mask, target_mask = source != 0, target != 0
-    encoded = encoder(model.encoder, positional_embedding(model.source_embedding, source), source_mask)
+    encoded = encoder(
+        model.encoder, positional_embedding(model.source_embedding, source), source_mask
+    )
     decoded = decoder(
         model.decoder,
         positional_embedding(model.target_embedding, target),

@@ -11,12 +11,16 @@ class SavedModelSession:
         graph = tf.Graph()
         with graph.as_default():
             self.session = tf.compat.v1.Session(config=config)
-            self.signatures = tf.compat.v1.saved_model.load(self.session, ["serve"], str(path)).signature_def
+            self.signatures = tf.compat.v1.saved_model.load(
+                self.session, ["serve"], str(path)
+            ).signature_def
 
     def __call__(self, name, inputs):
         """Runs a signature with inputs by name, as arrays or lists; returns its outputs by name."""
         signature = self.signatures[name]
-        fed = {info.name: as_array(inputs[key], info.dtype) for key, info in signature.inputs.items()}
+        fed = {
+            info.name: as_array(inputs[key], info.dtype) for key, info in signature.inputs.items()
+        }
         return self.session.run({key: info.name for key, info in signature.outputs.items()}, fed)
 
     def close(self):

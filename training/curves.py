@@ -27,7 +27,8 @@ _TEMPLATE = pathlib.Path(__file__).with_name("curves_page.html")
 
 
 def read_log(model_dir: ModelDir) -> list[dict[str, float]]:
-    """Reads the numbers of each validation by their names, such as `step`, `loss` and `val_perplexity`.
+    """Reads the numbers of each validation by their names, such as `step`, `loss` and
+    `val_perplexity`.
 
     Raises:
         ConfigError: The directory is not a model directory, or has no log.
@@ -41,7 +42,9 @@ def read_log(model_dir: ModelDir) -> list[dict[str, float]]:
         reader = csv.DictReader(file, restval="")
         try:
             # Values that only some validations measured are empty in the others.
-            rows = [{name: float(value) for name, value in row.items() if value != ""} for row in reader]
+            rows = [
+                {name: float(value) for name, value in row.items() if value != ""} for row in reader
+            ]
         except (ValueError, TypeError, csv.Error):
             raise InvalidFileError(
                 f"{path}: line {reader.line_num} is not a line of numbers of a training log"
@@ -54,9 +57,11 @@ def read_log(model_dir: ModelDir) -> list[dict[str, float]]:
 
 
 def training_figure(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> "Figure":
-    """Draws loss, perplexity, BLEU and learning rate of training runs by their steps, in one color for each run.
+    """Draws loss, perplexity, BLEU and learning rate of training runs by their steps, in one color
+    for each run.
 
-    Perplexity is drawn on a logarithmic scale. A panel that no run has numbers for, such as that of BLEU, is left out.
+    Perplexity is drawn on a logarithmic scale. A panel that no run has numbers for, such as that of
+    BLEU, is left out.
     """
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -89,7 +94,8 @@ def training_figure(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> 
 
 
 def training_page(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> str:
-    """Returns a page with the curves of `training_figure` as HTML, which needs no other file and no network."""
+    """Returns a page with the curves of `training_figure` as HTML, which needs no other file and no
+    network."""
     logs = [read_log(ModelDir(model_dir)) for model_dir in model_dirs]
     panels = []
     for title, styles in _PANELS.items():
@@ -97,7 +103,13 @@ def training_page(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> st
             {"run": run, "dashed": style == "--", "points": points}
             for run, rows in enumerate(logs)
             for column, style in styles.items()
-            if (points := [(row["step"], row[column]) for row in rows if math.isfinite(row.get(column, math.nan))])
+            if (
+                points := [
+                    (row["step"], row[column])
+                    for row in rows
+                    if math.isfinite(row.get(column, math.nan))
+                ]
+            )
         ]
         if curves:
             panels.append({"title": title, "logarithmic": title == "perplexity", "curves": curves})
@@ -107,11 +119,15 @@ def training_page(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> st
     return _TEMPLATE.read_text(encoding="utf-8").replace("{{data}}", text)
 
 
-def plot_training(model_dirs: Sequence[str | os.PathLike[str] | ModelDir], path: str | os.PathLike[str]) -> None:
-    """Writes the picture that `training_figure` draws, .png, .svg or .pdf, or the page of `training_page`, .html.
+def plot_training(
+    model_dirs: Sequence[str | os.PathLike[str] | ModelDir], path: str | os.PathLike[str]
+) -> None:
+    """Writes the picture that `training_figure` draws, .png, .svg or .pdf, or the page of
+    `training_page`, .html.
 
     Raises:
-        ConfigError: The path has another suffix, or a directory is not a model directory with a log.
+        ConfigError: The path has another suffix, or a directory is not a model directory with a
+            log.
         InvalidFileError: A log is damaged, or empty.
     """
     check("output", os.fspath(path), PicturePath)

@@ -1,4 +1,5 @@
-"""BLEU and chrF of a translator, by sacreBLEU, and how often translations use the terms of a glossary."""
+"""BLEU and chrF of a translator, by sacreBLEU, and how often translations use the terms of a
+glossary."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -28,14 +29,16 @@ class Evaluation(NamedTuple):
     translations: list[str]
 
 
-def evaluate(translate: Callable[[list[str]], list[str]], pairs: SentencePairs, tokenize: str = "13a") -> Evaluation:
+def evaluate(
+    translate: Callable[[list[str]], list[str]], pairs: SentencePairs, tokenize: str = "13a"
+) -> Evaluation:
     """Translates the sources and compares the translations with the targets, in mixed case.
 
     Args:
         translate: Translator, or any function from a list of texts to a list of texts.
         pairs: SentencePairs.
-        tokenize: str. sacreBLEU's tokenization for BLEU; "none" for text that is tokenized already. Defaults to
-            "13a".
+        tokenize: str. sacreBLEU's tokenization for BLEU; "none" for text that is tokenized already.
+            Defaults to "13a".
     """
     translations = translate(list(pairs.source))
     references = [list(pairs.target)]
@@ -59,18 +62,21 @@ class TermUse(NamedTuple):
         return f"{self.share:.1%} of {self.number:,}"
 
 
-def count_terms(glossary: Mapping[str, str], sources: Sequence[str], *systems: Sequence[str]) -> list[TermUse]:
+def count_terms(
+    glossary: Mapping[str, str], sources: Sequence[str], *systems: Sequence[str]
+) -> list[TermUse]:
     """Counts for each system the terms of sources whose translations are in its translations.
 
-    A translation counts where its words are whole words, written as in the glossary; its first letter may be a
-    capital. A term that comes twice must be translated twice.
+    A translation counts where its words are whole words, written as in the glossary; its first
+    letter may be a capital. A term that comes twice must be translated twice.
 
     Example:
         >>> count_terms({"dog": "Hund"}, ["Dog bites dog.", "A dog."], ["Hund beißt Mann.", "Hunde."])
         [TermUse(used=1, number=3, share=0.3333333333333333)]
     """
     expected = [
-        Counter(row) for row in Glossary(glossary).translations(tf.constant(list(sources), tf.string)).to_list()
+        Counter(row)
+        for row in Glossary(glossary).translations(tf.constant(list(sources), tf.string)).to_list()
     ]
     number = sum(row.total() for row in expected)
     results = []

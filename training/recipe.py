@@ -28,24 +28,27 @@ _TABLE3 = _RECIPES / "table3.yaml"
 
 
 def load_recipe(
-    recipe: str | os.PathLike[str] | None = None, overrides: Sequence[str] = (), init_from: ModelDir | None = None
+    recipe: str | os.PathLike[str] | None = None,
+    overrides: Sequence[str] = (),
+    init_from: ModelDir | None = None,
 ) -> Config:
     """Loads a recipe.
 
-    A recipe contains only what differs from the defaults. Its `model` section may name a `preset`, and has no
-    vocabulary sizes, which are those of the tokenizer.
+    A recipe contains only what differs from the defaults. Its `model` section may name a `preset`,
+    and has no vocabulary sizes, which are those of the tokenizer.
 
     Args:
-        recipe: str or path of a YAML file, or the name of a recipe of the package. Defaults to None: the paper's base
-            model.
-        overrides: list of strings "SECTION.KEY=VALUE", with the value in YAML, which replace values of the recipe.
-        init_from: ModelDir or None. The model that training starts from. Its sections `model`, `tokenizer` and
-            `decoding` replace the defaults; only the rates of dropout and `decoding` may be changed. Defaults to None:
-            a new model.
+        recipe: str or path of a YAML file, or the name of a recipe of the package. Defaults to
+            None: the paper's base model.
+        overrides: list of strings "SECTION.KEY=VALUE", with the value in YAML, which replace values
+            of the recipe.
+        init_from: ModelDir or None. The model that training starts from. Its sections `model`,
+            `tokenizer` and `decoding` replace the defaults; only the rates of dropout and
+            `decoding` may be changed. Defaults to None: a new model.
 
     Raises:
-        ConfigError: The file cannot be read, a key is unknown, or a value breaks its rule. The message names the file
-            or the override at fault.
+        ConfigError: The file cannot be read, a key is unknown, or a value breaks its rule. The
+            message names the file or the override at fault.
     """
     initial = None if init_from is None else init_from.read_config()
     sections = {} if recipe is None else read_recipe(recipe)
@@ -59,7 +62,8 @@ def load_recipe(
         return config
     except ConfigError as error:
         message = str(error)
-    # The override whose key the rule names is at fault; behind the semicolon are other keys, or the value.
+    # The override whose key the rule names is at fault; behind the semicolon are other keys, or the
+    # value.
     rule = message.partition(";")[0]
     at_fault = [override for override in overrides if _is_named(override, rule)]
     if not at_fault and recipe is None:
@@ -68,10 +72,13 @@ def load_recipe(
 
 
 def _is_named(override: str, rule: str) -> bool:
-    """Whether a rule names the key of an override, with its section or without one, or a key that a preset sets."""
+    """Whether a rule names the key of an override, with its section or without one, or a key that a
+    preset sets."""
     key, _, value = override.partition("=")
     section, _, name = key.rpartition(".")
-    names = "|".join(map(re.escape, [name, *PRESETS.get(value, ())] if name == "preset" else [name]))
+    names = "|".join(
+        map(re.escape, [name, *PRESETS.get(value, ())] if name == "preset" else [name])
+    )
     return re.search(rf"(?<![\w.])({re.escape(section)}\.)?({names})(?!\w)", rule) is not None
 
 
@@ -81,7 +88,8 @@ def _shown(override: str) -> str:
 
 
 def recipe_of(config: Config) -> str:
-    """Returns the YAML of a recipe with every key, from which `load_recipe` makes the same configuration."""
+    """Returns the YAML of a recipe with every key, from which `load_recipe` makes the same
+    configuration."""
     sections = dataclasses.asdict(config)
     for name in VOCAB_SIZES:
         del sections["model"][name]
@@ -96,21 +104,26 @@ def recipe_names() -> list[str]:
 
 
 def read_recipe(recipe: str | os.PathLike[str]) -> Sections:
-    """Returns the sections of a YAML file, or of the recipe of the package with this name, as they are written."""
+    """Returns the sections of a YAML file, or of the recipe of the package with this name, as they
+    are written."""
     path = pathlib.Path(recipe)
     if path.suffix in (".yaml", ".yml"):
         return read_sections(path)
     name = os.fspath(recipe)
     if name not in recipe_names():
         raise ConfigError(
-            f"--config must be a .yaml file or one of {', '.join(recipe_names())}; received --config={name!r}"
+            f"--config must be a .yaml file or one of {', '.join(recipe_names())}; received "
+            f"--config={name!r}"
         )
     table, _, row = name.rpartition("/")
     if not table:
         return read_sections(_RECIPES / f"{name}.yaml")
     rows = read_sections(_TABLE3)
     shared, sections = rows["all"], rows[row]
-    return {section: section_of(shared, section) | section_of(sections, section) for section in {**shared, **sections}}
+    return {
+        section: section_of(shared, section) | section_of(sections, section)
+        for section in {**shared, **sections}
+    }
 
 
 def _set(sections: Sections, override: str) -> None:
@@ -133,7 +146,9 @@ def _resolve(sections: Sections, initial: Config | None) -> Config:
     """Completes the model's section, and checks everything."""
     check_keys(sections, SECTIONS)
     model = section_of(sections, "model")
-    check_keys(model, ["preset", *(field.name for field in dataclasses.fields(TransformerConfig))], "model")
+    check_keys(
+        model, ["preset", *(field.name for field in dataclasses.fields(TransformerConfig))], "model"
+    )
     for name in VOCAB_SIZES:
         if name in model:
             raise ConfigError(f"model.{name} follows from tokenizer.vocab_size; set that instead")
@@ -141,10 +156,14 @@ def _resolve(sections: Sections, initial: Config | None) -> Config:
         check("model.preset", model["preset"], PresetName)
     changes = {name: value for name, value in model.items() if name != "preset"}
     if initial is not None:
-        return _continued(initial, {**sections, "model": {**PRESETS.get(model.get("preset"), {}), **changes}})
+        return _continued(
+            initial, {**sections, "model": {**PRESETS.get(model.get("preset"), {}), **changes}}
+        )
     tokenizer = from_dict(TokenizerConfig, section_of(sections, "tokenizer"), "tokenizer")
     sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
-    return from_dict(Config, {**sections, "model": {**sizes, **PRESETS[model.get("preset", "base")], **changes}})
+    return from_dict(
+        Config, {**sections, "model": {**sizes, **PRESETS[model.get("preset", "base")], **changes}}
+    )
 
 
 def _continued(initial: Config, sections: Sections) -> Config:
@@ -157,7 +176,8 @@ def _continued(initial: Config, sections: Sections) -> Config:
         for name, value in given.items():
             if section != "decoding" and name not in _RATES and value != values[name]:
                 raise ConfigError(
-                    f"{section}.{name} must be {values[name]!r}, as in the model that --init-from names, or be left "
+                    f"{section}.{name} must be {values[name]!r}, as in the model that --init-from "
+                    f"names, or be left "
                     f"out; received {section}.{name}={shown(value)}"
                 )
         completed[section] = {**values, **given}

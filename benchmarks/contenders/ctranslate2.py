@@ -17,22 +17,31 @@ from benchmarks.processes import versions
 def load_tokenizers(
     path: pathlib.Path,
 ) -> tuple[sentencepiece.SentencePieceProcessor, sentencepiece.SentencePieceProcessor, str]:
-    """Returns the tokenizers of source and target, which may be the same, and what goes in front of a text.
+    """Returns the tokenizers of source and target, which may be the same, and what goes in front of
+    a text.
 
     Tokenizers that were learned here want a space, imported ones add it.
     """
     space = " " if (paths := sorted(path.glob("*tokenizer.model"))) else ""
     paths = paths or sorted(path.glob("*sentencepiece.model"))
-    source, target = (sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in (paths[0], paths[-1]))
+    source, target = (
+        sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in (paths[0], paths[-1])
+    )
     return source, target, space
 
 
 def main() -> None:
     """Measures the contender and prints its report."""
     parser = make_parser(__doc__)
-    parser.add_argument("--compute-type", default="float32", help="type that CTranslate2 computes in (float32)")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of each request (its share of the cores)")
-    parser.add_argument("--shortlist", action="store_true", help="search only the pieces of the model's shortlist")
+    parser.add_argument(
+        "--compute-type", default="float32", help="type that CTranslate2 computes in (float32)"
+    )
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="threads of each request (its share of the cores)"
+    )
+    parser.add_argument(
+        "--shortlist", action="store_true", help="search only the pieces of the model's shortlist"
+    )
     options = parser.parse_args()
     task = DecodingTask(options.task)
     path = task.path / "ctranslate2" / "1"
@@ -55,13 +64,16 @@ def main() -> None:
             max_decoding_length=max_length,
             min_decoding_length=0,
             use_vmap=options.shortlist,
-            # It then normalizes the probabilities without the unknown token, as the other engines do not.
+            # It then normalizes the probabilities without the unknown token, as the other engines
+            # do not.
             disable_unk=task.facts["forbidden_tokens"] == "unknown",
             # Greedy search is faster without log probabilities, which are not used.
             return_scores=options.beam_size > 1,
         )
         texts = target_tokenizer.decode([result.hypotheses[0] for result in results])
-        return [text.removeprefix(space) for text in texts], [score for result in results for score in result.scores]
+        return [text.removeprefix(space) for text in texts], [
+            score for result in results for score in result.scores
+        ]
 
     report = task.measure(translate, versions("ctranslate2", "sentencepiece"), options)
     print(json.dumps({**report, "compute_type": translator.compute_type}))

@@ -23,11 +23,29 @@ NEIGHBOUR = b"A dog runs."
 Predict = Callable[[str, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 
-_SENTENCES = ["A man is standing on a ladder.", "Zwei Hunde laufen im Schnee!", "她买了两个苹果。", "Où est-il?"]
+_SENTENCES = [
+    "A man is standing on a ladder.",
+    "Zwei Hunde laufen im Schnee!",
+    "她买了两个苹果。",
+    "Où est-il?",
+]
 _SPECIAL = [
     *("<pad>", "<unk>", "<s>", "</s>", "<0x00>", "<0x0A>", "<0xFF>", ">>de<<", "[MASK]", "##ing"),
-    # What tokenizers and the division into sentences write for themselves; byte order marks; of private use.
-    *("\u2581", "\u241b", "\u241b_", "\u241b.", "\ufdd0", "\ufdd0d", "\ufdd0n", "\ufeff", "\ufffd", "\ufffe", "\ue000"),
+    # What tokenizers and the division into sentences write for themselves; byte order marks; of
+    # private use.
+    *(
+        "\u2581",
+        "\u241b",
+        "\u241b_",
+        "\u241b.",
+        "\ufdd0",
+        "\ufdd0d",
+        "\ufdd0n",
+        "\ufeff",
+        "\ufffd",
+        "\ufffe",
+        "\ue000",
+    ),
 ]
 _RIGHT_TO_LEFT = "אבגשלום مرحبا٣٤؟،؛\u200f\u202e\u2067\u2069\u061c\u200b\u200d"
 _COMBINING = "\u0301\u0323\u0337\u20dd\u0e34\u3099\ufe0f"
@@ -35,7 +53,22 @@ _SPACES = " \t\n\r\v\f\x1c\x85\xa0\u1680\u2003\u2028\u2029\u202f\u3000"
 _PUNCTUATION = ".,;:!?…。！？、؟।\"'“”„«»()[]–—-%&/\\$^*+|{}"
 # Of which lines are made that are a megabyte long.
 _REPEATED = [
-    *("dog runs ", "x", "\U0001f9ff", " ", "\n", ". ", "A. ", "a, ", "。", "\u0301", "\0", "\u2581", "</s>", "\xe9"),
+    *(
+        "dog runs ",
+        "x",
+        "\U0001f9ff",
+        " ",
+        "\n",
+        ". ",
+        "A. ",
+        "a, ",
+        "。",
+        "\u0301",
+        "\0",
+        "\u2581",
+        "</s>",
+        "\xe9",
+    ),
 ]
 _LONG = 1_000_000
 
@@ -44,9 +77,11 @@ class BrokenError(Exception):
     """An answer that is not as it must be."""
 
 
-def fuzz(predict: Predict, name: str, num_texts: int, seed: int = 0, long_share: float = 0.001) -> Report:
-    """Sends hostile texts, and checks the answers: their sizes, UTF-8, finite numbers, what is said of texts of a
-    megabyte, and that an ordinary text beside them is answered as if it was alone.
+def fuzz(
+    predict: Predict, name: str, num_texts: int, seed: int = 0, long_share: float = 0.001
+) -> Report:
+    """Sends hostile texts, and checks the answers: their sizes, UTF-8, finite numbers, what is said
+    of texts of a megabyte, and that an ordinary text beside them is answered as if it was alone.
 
     Args:
         predict: calls a signature.
@@ -88,7 +123,10 @@ def _inputs(name: str, texts: list[bytes], rng: random.Random) -> dict[str, np.n
     strings = np.array([*texts, None], object)[:-1]
     if name in ("detokenize", "translate_tokens"):
         edges = [*range(-2, 12), 2**31 - 1, -(2**31)]
-        rows = [[rng.choice(edges) if rng.random() < 0.5 else rng.randrange(10_000) for _ in range(20)] for _ in texts]
+        rows = [
+            [rng.choice(edges) if rng.random() < 0.5 else rng.randrange(10_000) for _ in range(20)]
+            for _ in texts
+        ]
         return {"token_id": np.array([list(range(4, 24)), *rows[1:]], "int32")}
     if name in ("score", "align"):
         # The first is an ordinary pair.
@@ -105,7 +143,9 @@ def _inputs(name: str, texts: list[bytes], rng: random.Random) -> dict[str, np.n
     return {"text": strings}
 
 
-def _check(outputs: Mapping[str, np.ndarray], alone: Mapping[str, np.ndarray], request: list[bytes]) -> None:
+def _check(
+    outputs: Mapping[str, np.ndarray], alone: Mapping[str, np.ndarray], request: list[bytes]
+) -> None:
     for key, array in outputs.items():
         if len(array) != len(request):
             raise BrokenError(f"{key} has {len(array)} rows for {len(request)} texts")
@@ -160,7 +200,9 @@ def hostile_texts(number: int, seed: int, long_share: float = 0.001) -> list[byt
     """
     rng = random.Random(seed)
     return [
-        _long(rng) if rng.random() < long_share else b"".join(rng.choice(_KINDS)(rng) for _ in range(rng.randint(1, 3)))
+        _long(rng)
+        if rng.random() < long_share
+        else b"".join(rng.choice(_KINDS)(rng) for _ in range(rng.randint(1, 3)))
         for _ in range(number)
     ]
 
@@ -177,20 +219,25 @@ def _damaged(rng: random.Random) -> bytes:
     text = bytearray(_ordinary(rng))
     for _ in range(rng.randrange(5)):
         at = rng.randrange(len(text) + 1)
-        text[at : at + rng.randrange(3)] = rng.choice([b"\xc3", b"\xe2\x82", b"\x80", b"\xff", b"\xf5", b"\0", b""])
+        text[at : at + rng.randrange(3)] = rng.choice(
+            [b"\xc3", b"\xe2\x82", b"\x80", b"\xff", b"\xf5", b"\0", b""]
+        )
     return bytes(text)
 
 
 def _surrogates(rng: random.Random) -> bytes:
     # Encoded one by one, as UTF-8 forbids it, and forms that are too long or beyond Unicode.
-    codes = [chr(rng.randrange(0xD800, 0xE000)).encode("utf-8", "surrogatepass") for _ in range(rng.randrange(1, 20))]
+    codes = [
+        chr(rng.randrange(0xD800, 0xE000)).encode("utf-8", "surrogatepass")
+        for _ in range(rng.randrange(1, 20))
+    ]
     return b" ".join([*codes, b"\xc0\x80", b"\xe0\x80\xaf", b"\xf4\x90\x80\x80"])
 
 
 def _any_characters(rng: random.Random) -> bytes:
-    return "".join(map(chr, rng.choices(range(0xE000, 0x110000), k=30))).encode() + _of("".join(map(chr, range(256))))(
-        rng
-    )
+    return "".join(map(chr, rng.choices(range(0xE000, 0x110000), k=30))).encode() + _of(
+        "".join(map(chr, range(256)))
+    )(rng)
 
 
 def _combining(rng: random.Random) -> bytes:
@@ -212,7 +259,16 @@ def _long(rng: random.Random) -> bytes:
 
 _KINDS: list[Callable[[random.Random], bytes]] = [
     *(_any_bytes, _ordinary, _damaged, _surrogates, _any_characters, _combining, _special),
-    *map(_of, (_RIGHT_TO_LEFT, _SPACES, _PUNCTUATION, "".join(map(chr, range(32))) + "\x7f\x80\x9f", "ab\0")),
+    *map(
+        _of,
+        (
+            _RIGHT_TO_LEFT,
+            _SPACES,
+            _PUNCTUATION,
+            "".join(map(chr, range(32))) + "\x7f\x80\x9f",
+            "ab\0",
+        ),
+    ),
 ]
 
 

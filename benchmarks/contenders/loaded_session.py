@@ -1,7 +1,9 @@
-"""Clients that ask a SavedModel all at once, in a session as in TensorFlow Serving: threads of this process.
+"""Clients that ask a SavedModel all at once, in a session as in TensorFlow Serving: threads of this
+process.
 
-With gRPC, they speak TensorFlow Serving's protocol with the server of the tests, over the loopback interface. With
-batching, requests are joined as TensorFlow Serving joins them with the parameters of docs/serving.md.
+With gRPC, they speak TensorFlow Serving's protocol with the server of the tests, over the loopback
+interface. With batching, requests are joined as TensorFlow Serving joins them with the parameters
+of docs/serving.md.
 """
 
 import argparse
@@ -22,9 +24,9 @@ import grpc
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, the tokenizer's operations
-from keras_transformer.export.requests import REQUESTS
 
 from benchmarks.processes import versions
+from keras_transformer.export.requests import REQUESTS
 
 # What TensorFlow logs for each graph that it optimizes, if TF_CPP_VMODULE says so.
 _OPTIMIZATION = b"Starting optimization"
@@ -46,7 +48,9 @@ class Server:
     def __init__(self, servable: str) -> None:
         # As with --tensorflow_intra_op_parallelism=1.
         cores = len(os.sched_getaffinity(0))
-        config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=cores)
+        config = tf.compat.v1.ConfigProto(
+            intra_op_parallelism_threads=1, inter_op_parallelism_threads=cores
+        )
         with tf.Graph().as_default():
             self._session = tf.compat.v1.Session(config=config)
             loaded = tf.compat.v1.saved_model.load(self._session, ["serve"], servable)
@@ -71,7 +75,9 @@ class Batching:
 
     def __init__(self, predict: Predict) -> None:
         self._predict = predict
-        self._waiting: queue.SimpleQueue[tuple[list[str], concurrent.futures.Future[None]]] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[tuple[list[str], concurrent.futures.Future[None]]] = (
+            queue.SimpleQueue()
+        )
         # Only one thread collects a batch at a time.
         self._collecting = threading.Lock()
         for _ in range(_NUM_BATCH_THREADS):
@@ -110,7 +116,10 @@ def grpc_server(servable: str) -> Iterator[Predict]:
     from tensorflow_serving.apis.predict_pb2 import PredictRequest
     from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
 
-    with serve("model", pathlib.Path(servable)) as (address, _), grpc.insecure_channel(address) as channel:
+    with (
+        serve("model", pathlib.Path(servable)) as (address, _),
+        grpc.insecure_channel(address) as channel,
+    ):
         stub = PredictionServiceStub(channel)
 
         def predict(texts: list[str]) -> None:
@@ -118,7 +127,9 @@ def grpc_server(servable: str) -> Iterator[Predict]:
             request.model_spec.name = "model"
             request.inputs["text"].CopyFrom(tf.make_tensor_proto(texts, tf.string))
             answer = stub.Predict(request)
-            _check_sizes({tensor.tensor_shape.dim[0].size for tensor in answer.outputs.values()}, texts)
+            _check_sizes(
+                {tensor.tensor_shape.dim[0].size for tensor in answer.outputs.values()}, texts
+            )
 
         yield predict
 
@@ -129,7 +140,8 @@ def _check_sizes(sizes: set[int], texts: list[str]) -> None:
 
 
 class Client(threading.Thread):
-    """Sends a request when it has the answer to the one before: one to eight texts, of one to four sentences.
+    """Sends a request when it has the answer to the one before: one to eight texts, of one to four
+    sentences.
 
     Args:
         predict: translates texts.
@@ -144,12 +156,19 @@ class Client(threading.Thread):
         errors: list of str, the messages of requests that failed.
     """
 
-    def __init__(self, predict: Predict, sentences: list[str], is_single: bool, until: float, seed: int) -> None:
+    def __init__(
+        self, predict: Predict, sentences: list[str], is_single: bool, until: float, seed: int
+    ) -> None:
         super().__init__()
         self.latencies: list[float] = []
         self.num_texts = 0
         self.errors: list[str] = []
-        self._predict, self._sentences, self._until, self._rng = predict, sentences, until, random.Random(seed)
+        self._predict, self._sentences, self._until, self._rng = (
+            predict,
+            sentences,
+            until,
+            random.Random(seed),
+        )
         self._most_texts, self._most_sentences = (1, 1) if is_single else (8, 4)
 
     def run(self) -> None:
@@ -185,7 +204,9 @@ def main() -> None:
         # TensorFlow writes to the descriptor.
         os.dup2(log.fileno(), 2)
         predict = (
-            stack.enter_context(grpc_server(options.servable)) if options.grpc else Server(options.servable).predict
+            stack.enter_context(grpc_server(options.servable))
+            if options.grpc
+            else Server(options.servable).predict
         )
         for texts in REQUESTS:
             predict(texts)
@@ -194,7 +215,10 @@ def main() -> None:
         optimized = _count(log)
         begin = time.monotonic()
         until = begin + options.seconds
-        clients = [Client(predict, sentences, options.single, until, seed) for seed in range(options.clients)]
+        clients = [
+            Client(predict, sentences, options.single, until, seed)
+            for seed in range(options.clients)
+        ]
         for client in clients:
             client.start()
         megabytes = []
@@ -211,7 +235,9 @@ def main() -> None:
     report = {
         "value": num_texts / seconds,
         "requests": len(latencies),
-        "latencies": dict(zip(("p50", "p95", "p99"), np.quantile(latencies, [0.5, 0.95, 0.99]).tolist())),
+        "latencies": dict(
+            zip(("p50", "p95", "p99"), np.quantile(latencies, [0.5, 0.95, 0.99]).tolist())
+        ),
         "errors": errors[:10],
         "num_errors": len(errors),
         "megabytes": megabytes,

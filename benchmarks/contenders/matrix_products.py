@@ -1,10 +1,11 @@
-"""Only the matrix products of a training epoch, forward and backward: an upper bound for the speed of training.
+"""Only the matrix products of a training epoch, forward and backward: an upper bound for the speed
+of training.
 
-Each product of a step is a plain `tf.matmul` of operands that already exist: the projections of all positions
-(queries, keys and values of the same input in one product), the two products of attention, the feed-forward networks,
-and the logits of the real tokens. Each is computed once forward and twice backward, for the gradients of its two
-operands. With `--parts`, the rows of a batch are divided into parts that are computed at the same time, each on its
-share of the cores.
+Each product of a step is a plain `tf.matmul` of operands that already exist: the projections of all
+positions (queries, keys and values of the same input in one product), the two products of
+attention, the feed-forward networks, and the logits of the real tokens. Each is computed once
+forward and twice backward, for the gradients of its two operands. With `--parts`, the rows of a
+batch are divided into parts that are computed at the same time, each on its share of the cores.
 """
 
 import concurrent.futures
@@ -26,7 +27,8 @@ Operation = Callable[[], Any]
 
 
 class Product(NamedTuple):
-    """A product of an (m, k) and a (k, n) matrix, or of two stacks of them, which is computed `repeats` times."""
+    """A product of an (m, k) and a (k, n) matrix, or of two stacks of them, which is computed
+    `repeats` times."""
 
     repeats: int
     stack: tuple[int, ...]
@@ -43,7 +45,8 @@ def forward_products(
     vocab_size: int,
     sizes: Mapping[str, Any],
 ) -> list[Product]:
-    """Lists the products of a forward pass with so many rows; logits are of `num_tokens` positions of the target."""
+    """Lists the products of a forward pass with so many rows; logits are of `num_tokens` positions
+    of the target."""
     num_layers, d_model, d_ff = sizes["num_layers"], sizes["d_model"], sizes["d_ff"]
     heads = (rows, sizes["num_heads"])
     key_dim = d_model // sizes["num_heads"]
@@ -98,8 +101,11 @@ def split_evenly(number: int, parts: int) -> list[int]:
     return [number * (i + 1) // parts - number * i // parts for i in range(parts)]
 
 
-def measure_seconds(parts: Sequence[Sequence[Operation]], threads: concurrent.futures.Executor) -> float:
-    """Returns the mean time in which threads run all parts, each its operations one after another."""
+def measure_seconds(
+    parts: Sequence[Sequence[Operation]], threads: concurrent.futures.Executor
+) -> float:
+    """Returns the mean time in which threads run all parts, each its operations one after
+    another."""
 
     def run(operations: Sequence[Operation]) -> None:
         for operation in operations:
@@ -115,7 +121,8 @@ def measure_seconds(parts: Sequence[Sequence[Operation]], threads: concurrent.fu
 def products_of_parts(
     lengths: tuple[int, int], batches: Sequence[Batch], facts: Mapping[str, Any], num_parts: int
 ) -> list[list[Product]]:
-    """Lists the forward products of each part of the average of some batches, all of the same two lengths."""
+    """Lists the forward products of each part of the average of some batches, all of the same two
+    lengths."""
     rows = round(np.mean([len(labels) for _, _, labels in batches]))
     num_tokens = round(np.mean([count_tokens(labels) for _, _, labels in batches]))
     return [
@@ -129,7 +136,9 @@ def products_of_parts(
 def main() -> None:
     """Measures the contender and prints its report."""
     parser = make_parser(__doc__)
-    parser.add_argument("--parts", type=int, default=1, metavar="N", help="parts of a batch (%(default)s)")
+    parser.add_argument(
+        "--parts", type=int, default=1, metavar="N", help="parts of a batch (%(default)s)"
+    )
     options = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
     tf.config.threading.set_inter_op_parallelism_threads(options.parts)

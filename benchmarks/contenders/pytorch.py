@@ -1,7 +1,7 @@
 """PyTorch's `nn.Transformer`, eager or compiled.
 
-Dropout is applied where the paper applies it. `nn.Transformer` would also drop attention weights and activations, which
-takes time.
+Dropout is applied where the paper applies it. `nn.Transformer` would also drop attention weights
+and activations, which takes time.
 """
 
 import json
@@ -16,24 +16,36 @@ from benchmarks.training_task import Batch, TrainingTask, make_parser
 
 
 class TorchTransformer(nn.Module):
-    """The model and its loss, with one embedding for the source, the target and the output projection."""
+    """The model and its loss, with one embedding for the source, the target and the output
+    projection."""
 
     def __init__(
-        self, vocab_size: int, max_length: int, num_layers: int, d_model: int, d_ff: int, num_heads: int, dropout: float
+        self,
+        vocab_size: int,
+        max_length: int,
+        num_layers: int,
+        d_model: int,
+        d_ff: int,
+        num_heads: int,
+        dropout: float,
     ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, d_model)
         nn.init.normal_(self.embedding.weight, std=d_model**-0.5)
         self.register_buffer("positions", sinusoids(max_length, d_model))
         self.dropout = nn.Dropout(dropout)
-        self.transformer = nn.Transformer(d_model, num_heads, num_layers, num_layers, d_ff, dropout, batch_first=True)
+        self.transformer = nn.Transformer(
+            d_model, num_heads, num_layers, num_layers, d_ff, dropout, batch_first=True
+        )
         for module in self.transformer.modules():
             if isinstance(module, nn.MultiheadAttention):
                 module.dropout = 0.0
             elif isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
                 module.dropout = nn.Identity()
 
-    def forward(self, source: torch.Tensor, target: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, source: torch.Tensor, target: torch.Tensor, labels: torch.Tensor
+    ) -> torch.Tensor:
         """Returns the mean loss; the arguments are a batch of a TrainingTask."""
         padding = source == 0
         length = target.shape[1]
@@ -48,7 +60,9 @@ class TorchTransformer(nn.Module):
             tgt_is_causal=True,
         )
         logits = nn.functional.linear(hidden, self.embedding.weight)
-        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=0, label_smoothing=0.1)
+        return nn.functional.cross_entropy(
+            logits.flatten(0, 1), labels.flatten(), ignore_index=0, label_smoothing=0.1
+        )
 
     def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
         """Returns embeddings with positions: (rows, length, d_model)."""
@@ -72,7 +86,9 @@ def main() -> None:
     facts = task.facts
     model = TorchTransformer(facts["vocab_size"], facts["max_length"], **facts["sizes"])
     # PyTorch's fastest: it updates all weights in one pass.
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True
+    )
     compute_loss = torch.compile(model) if options.compile else model
 
     def step(batch: Batch) -> None:

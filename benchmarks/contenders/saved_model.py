@@ -1,4 +1,5 @@
-"""The exported SavedModel in a session, as in TensorFlow Serving: nothing is imported but what the graph needs."""
+"""The exported SavedModel in a session, as in TensorFlow Serving: nothing is imported but what the
+graph needs."""
 
 import json
 
@@ -16,10 +17,16 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
     # TensorFlow Serving is set to the same by --tensorflow_intra_op_parallelism=1.
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of an operation (%(default)s)")
-    parser.add_argument("--shortlist", action="store_true", help="search only the pieces of the model's shortlist")
+    parser.add_argument(
+        "--threads", type=int, default=1, metavar="N", help="threads of an operation (%(default)s)"
+    )
+    parser.add_argument(
+        "--shortlist", action="store_true", help="search only the pieces of the model's shortlist"
+    )
     # In TensorFlow Serving, a line of the file of --tensorflow_session_config_file.
-    parser.add_argument("--executor", default="DEFAULT", metavar="TYPE", help="runs the operations (%(default)s)")
+    parser.add_argument(
+        "--executor", default="DEFAULT", metavar="TYPE", help="runs the operations (%(default)s)"
+    )
     options = parser.parse_args()
     task = DecodingTask(options.task)
     config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=options.threads)
@@ -27,10 +34,14 @@ def main() -> None:
     with tf.Graph().as_default():
         session = tf.compat.v1.Session(config=config)
         path = task.saved_model(options.precision, options.beam_size, options.shortlist)
-        signature = tf.compat.v1.saved_model.load(session, ["serve"], str(path)).signature_def["serving_default"]
+        signature = tf.compat.v1.saved_model.load(session, ["serve"], str(path)).signature_def[
+            "serving_default"
+        ]
     # `Session.run` looks up what is fed and fetched in every call, 0.6 ms, which a server does not.
     fetched = [signature.outputs[name].name for name in ("text", "score")]
-    run = session._make_callable_from_options(CallableOptions(feed=[signature.inputs["text"].name], fetch=fetched))
+    run = session._make_callable_from_options(
+        CallableOptions(feed=[signature.inputs["text"].name], fetch=fetched)
+    )
 
     def translate(request: list[str]) -> tuple[list[str], list[float]]:
         texts, scores = run(np.array(request, object))

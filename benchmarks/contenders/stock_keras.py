@@ -1,7 +1,8 @@
 """The same model made of Keras' own layers, trained with plain `compile` and `fit`.
 
-For what Keras has no layer, this does the usual: sinusoids are a constant that is added, and label smoothing is that of
-`CategoricalCrossentropy`, with one-hot labels, averaged over the real tokens. Attention is given its masks explicitly.
+For what Keras has no layer, this does the usual: sinusoids are a constant that is added, and label
+smoothing is that of `CategoricalCrossentropy`, with one-hot labels, averaged over the real tokens.
+Attention is given its masks explicitly.
 """
 
 import json
@@ -19,9 +20,16 @@ from benchmarks.training_task import Batch, TrainingTask, make_parser
 
 
 def build_stock_transformer(
-    vocab_size: int, max_length: int, num_layers: int, d_model: int, d_ff: int, num_heads: int, dropout: float
+    vocab_size: int,
+    max_length: int,
+    num_layers: int,
+    d_model: int,
+    d_ff: int,
+    num_heads: int,
+    dropout: float,
 ) -> keras.Model:
-    """Builds the Transformer of the paper, with one embedding for the source, the target and the output projection."""
+    """Builds the Transformer of the paper, with one embedding for the source, the target and the
+    output projection."""
     positions = sinusoids(max_length, d_model)
     embedding = layers.ReversibleEmbedding(vocab_size, d_model)
     add_positions = layers.Lambda(
@@ -48,7 +56,9 @@ def build_stock_transformer(
 
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
-    source_mask, target_mask = (ops.expand_dims(ops.not_equal(token_ids, 0), 1) for token_ids in (source, target))
+    source_mask, target_mask = (
+        ops.expand_dims(ops.not_equal(token_ids, 0), 1) for token_ids in (source, target)
+    )
     encoded = embed(source)
     for _ in range(num_layers):
         encoded = feed_forward(attend(encoded, encoded, source_mask))
@@ -62,7 +72,9 @@ def build_stock_transformer(
 def sinusoids(length: int, width: int) -> np.ndarray:
     """Returns the positions of section 3.5 of the paper: float32 (length, width)."""
     angles = np.arange(length)[:, None] / 10000 ** (np.arange(0, width, 2) / width)
-    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, width).astype("float32")
+    return (
+        np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, width).astype("float32")
+    )
 
 
 def smoothed_crossentropy(label_smoothing: float) -> Callable[[Any, Any], Any]:
@@ -87,8 +99,12 @@ def make_dataset(batches: Sequence[Batch]) -> tf.data.Dataset:
         for source, target, labels in batches:
             yield {"source": source, "target": target}, labels
 
-    dataset = tf.data.Dataset.from_generator(elements, output_signature=({"source": rows, "target": rows}, rows))
-    return dataset.apply(tf.data.experimental.assert_cardinality(len(batches))).prefetch(tf.data.AUTOTUNE)
+    dataset = tf.data.Dataset.from_generator(
+        elements, output_signature=({"source": rows, "target": rows}, rows)
+    )
+    return dataset.apply(tf.data.experimental.assert_cardinality(len(batches))).prefetch(
+        tf.data.AUTOTUNE
+    )
 
 
 def main() -> None:

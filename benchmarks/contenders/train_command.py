@@ -1,9 +1,11 @@
-"""`keras-transformer train`, as a user runs it: the speed of its second epoch, which it reports itself.
+"""`keras-transformer train`, as a user runs it: the speed of its second epoch, which it reports
+itself.
 
-The command learns the vocabulary, encodes the text, and trains for two epochs, each of which a validation follows. In
-the first epoch it compiles. The line that it writes after the second validation gives the speed of the second epoch,
-which includes the input pipeline, but not the validation and the checkpoint. Each epoch has every sentence once, so the
-second has as many tokens as the task's, whatever the order.
+The command learns the vocabulary, encodes the text, and trains for two epochs, each of which a
+validation follows. In the first epoch it compiles. The line that it writes after the second
+validation gives the speed of the second epoch, which includes the input pipeline, but not the
+validation and the checkpoint. Each epoch has every sentence once, so the second has as many tokens
+as the task's, whatever the order.
 """
 
 import json
@@ -18,7 +20,8 @@ from benchmarks.training_task import TrainingTask, make_parser
 
 
 def reported_speed(output: str, step: int) -> float | None:
-    """Returns the target tokens per second that the command has reported at a step, None if there is no such line.
+    """Returns the target tokens per second that the command has reported at a step, None if there
+    is no such line.
 
     The line is "step 1,340: loss 3.214, validation loss 2.951, ..., 5,230 target tokens/s".
     """
@@ -40,14 +43,25 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as model_dir:
         command = train_command(model_dir, task.facts["text"], settings)
         process = subprocess.run(
-            list(map(str, command)), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+            list(map(str, command)),
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
         )
     if process.returncode:
         sys.exit(last_line(process.stderr) or f"exit status {process.returncode}")
     speed = reported_speed(process.stderr, 2 * steps)
     if speed is None:
-        sys.exit(f"the command did not report its target tokens/s at step {2 * steps}, the end of the second epoch")
-    print(json.dumps(task.make_report(task.facts["target_tokens"] / speed, versions("keras", "tensorflow"))))
+        sys.exit(
+            f"the command did not report its target tokens/s at step {2 * steps}, the end of the "
+            f"second epoch"
+        )
+    print(
+        json.dumps(
+            task.make_report(task.facts["target_tokens"] / speed, versions("keras", "tensorflow"))
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
     python examples/layers/language_model.py --prompt "A layer that "
 
-Trained on the documentation of Keras, in its docstrings. The model is a decoder without a source, in the form that has
-become usual for language models: rotary positions, RMS normalization before each sublayer, gated feed-forward networks.
-`generate` computes one character at a time and keeps keys and values of those before.
+Trained on the documentation of Keras, in its docstrings. The model is a decoder without a source,
+in the form that has become usual for language models: rotary positions, RMS normalization before
+each sublayer, gated feed-forward networks. `generate` computes one character at a time and keeps
+keys and values of those before.
 """
 
 import argparse
@@ -36,12 +37,20 @@ MODULES = (
 
 def documentation():
     """Returns the docstrings of all public classes and functions of some modules of Keras."""
-    members = (getattr(module, name) for module in MODULES for name in sorted(dir(module)) if name[0] != "_")
-    return "\n\n".join(dict.fromkeys(inspect.getdoc(member) or "" for member in members if callable(member)))
+    members = (
+        getattr(module, name)
+        for module in MODULES
+        for name in sorted(dir(module))
+        if name[0] != "_"
+    )
+    return "\n\n".join(
+        dict.fromkeys(inspect.getdoc(member) or "" for member in members if callable(member))
+    )
 
 
 def batches(ids, generator, size=32):
-    """Yields characters and those that follow them, int (size, LENGTH) each, from anywhere in the text."""
+    """Yields characters and those that follow them, int (size, LENGTH) each, from anywhere in the
+    text."""
     while True:
         rows = ids[generator.integers(len(ids) - LENGTH, size=(size, 1)) + np.arange(LENGTH + 1)]
         yield rows[:, :-1], rows[:, 1:]
@@ -87,7 +96,9 @@ def main():
     model.fit(batches(ids, np.random.default_rng(1)), steps_per_epoch=arguments.steps, verbose=2)
 
     prompt = [alphabet.index(character) for character in arguments.prompt]
-    generated = generate(model, [prompt] * 3, max_new_tokens=80, padding_id=None, temperature=0.7, seed=1)
+    generated = generate(
+        model, [prompt] * 3, max_new_tokens=80, padding_id=None, temperature=0.7, seed=1
+    )
     for row in generated.token_ids:
         print(repr(arguments.prompt + "".join(alphabet[character] for character in row)))
     _, perplexity = model.evaluate(batches(new_ids, np.random.default_rng(2)), steps=10, verbose=0)

@@ -2,9 +2,10 @@
 
     python examples/layers/replace_attention.py
 
-A classifier was built with `keras.layers.MultiHeadAttention` and trained. `keras.models.clone_model` makes a copy of
-its graph in which `from_keras` replaces every attention layer: settings and weights are read from the stock layer, the
-outputs stay the same, and training goes on.
+A classifier was built with `keras.layers.MultiHeadAttention` and trained.
+`keras.models.clone_model` makes a copy of its graph in which `from_keras` replaces every attention
+layer: settings and weights are read from the stock layer, the outputs stay the same, and training
+goes on.
 """
 
 import argparse
@@ -29,7 +30,8 @@ def build_stock_model(d_model=32):
 
 
 def replace_attention(model):
-    """Returns a model with our attention, which shares all its other layers with the one that is given."""
+    """Returns a model with our attention, which shares all its other layers with the one that is
+    given."""
 
     def replaced(layer):
         return from_keras(layer) if isinstance(layer, keras.layers.MultiHeadAttention) else layer
@@ -55,7 +57,9 @@ def main():
 
     model = replace_attention(stock)
     print([type(layer).__module__ for layer in model.layers if "attention" in layer.name])
-    difference = model.predict(token_ids(new_texts), verbose=0) - stock.predict(token_ids(new_texts), verbose=0)
+    difference = model.predict(token_ids(new_texts), verbose=0) - stock.predict(
+        token_ids(new_texts), verbose=0
+    )
     print(f"largest difference between the two models: {np.abs(difference).max():.1e}")
 
     train(model, texts, labels, epochs)

@@ -1,9 +1,11 @@
-"""Text classification: does the critic recommend the film? The layers in an ordinary Keras model, on any backend.
+"""Text classification: does the critic recommend the film? The layers in an ordinary Keras model,
+on any backend.
 
     KERAS_BACKEND=jax python examples/layers/text_classification.py    # or tensorflow, or torch
 
-The words alone do not tell: "not" turns an adjective around, and only the main clause counts. So "although the plot was
-dull , the music was never boring" is a recommendation, and the model has to find out which words belong together.
+The words alone do not tell: "not" turns an adjective around, and only the main clause counts. So
+"although the plot was dull , the music was never boring" is a recommendation, and the model has to
+find out which words belong together.
 """
 
 import argparse
@@ -14,10 +16,23 @@ import numpy as np
 from keras_transformer import EncoderLayer, PositionalEmbedding
 
 NOUNS = "film plot cast music ending dialogue scenery humour".split()
-ADJECTIVES = {True: "great moving clever funny gripping lovely".split(), False: "dull silly boring awful bleak".split()}
+ADJECTIVES = {
+    True: "great moving clever funny gripping lovely".split(),
+    False: "dull silly boring awful bleak".split(),
+}
 NEGATIONS = ["not", "never", "hardly"]
 SHAPES = ["{main}", "{main} , although {side}", "although {side} , {main}", "{side} , but {main}"]
-WORDS = [*NOUNS, *ADJECTIVES[True], *ADJECTIVES[False], *NEGATIONS, "the", "was", "although", "but", ","]
+WORDS = [
+    *NOUNS,
+    *ADJECTIVES[True],
+    *ADJECTIVES[False],
+    *NEGATIONS,
+    "the",
+    "was",
+    "although",
+    "but",
+    ",",
+]
 WORD_IDS = {word: number for number, word in enumerate(WORDS, start=1)}  # 0 is padding.
 
 
@@ -49,7 +64,9 @@ def build_model(d_model=64):
     hidden = PositionalEmbedding(len(WORDS) + 1, d_model)(inputs)
     for _ in range(2):
         hidden = EncoderLayer(num_heads=4, d_ff=4 * d_model)(hidden)
-    hidden = keras.layers.GlobalAveragePooling1D()(hidden)  # leaves out padding: the layers pass its mask on
+    hidden = keras.layers.GlobalAveragePooling1D()(
+        hidden
+    )  # leaves out padding: the layers pass its mask on
     return keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid")(hidden))
 
 

@@ -1,9 +1,10 @@
-"""The classifier of text_classification.py in training loops of the user's own, one for each backend.
+"""The classifier of text_classification.py in training loops of the user's own, one for each
+backend.
 
     KERAS_BACKEND=torch python examples/layers/training_loops.py    # or jax, or tensorflow
 
-On PyTorch a Keras model is a `torch.nn.Module`, on JAX a pure function of its variables, and on TensorFlow a
-`tf.Module`: `fit` is one way to train it, and these are the others.
+On PyTorch a Keras model is a `torch.nn.Module`, on JAX a pure function of its variables, and on
+TensorFlow a `tf.Module`: `fit` is one way to train it, and these are the others.
 """
 
 import argparse
@@ -37,8 +38,12 @@ def train_with_jax(model, batches):
 
     def loss_of(trainable, non_trainable, inputs, labels):
         # The non-trainable variables are the seeds of dropout.
-        probabilities, non_trainable = model.stateless_call(trainable, non_trainable, inputs, training=True)
-        return keras.ops.mean(keras.losses.binary_crossentropy(labels[:, None], probabilities)), non_trainable
+        probabilities, non_trainable = model.stateless_call(
+            trainable, non_trainable, inputs, training=True
+        )
+        return keras.ops.mean(
+            keras.losses.binary_crossentropy(labels[:, None], probabilities)
+        ), non_trainable
 
     @jax.jit
     def step(state, inputs, labels):
@@ -46,7 +51,9 @@ def train_with_jax(model, batches):
         (loss, non_trainable), gradients = jax.value_and_grad(loss_of, has_aux=True)(
             trainable, non_trainable, inputs, labels
         )
-        trainable, optimizer_variables = optimizer.stateless_apply(optimizer_variables, gradients, trainable)
+        trainable, optimizer_variables = optimizer.stateless_apply(
+            optimizer_variables, gradients, trainable
+        )
         return loss, (trainable, non_trainable, optimizer_variables)
 
     variables = model.trainable_variables, model.non_trainable_variables, optimizer.variables
@@ -84,7 +91,10 @@ def main():
     keras.utils.set_random_seed(1)
     model = build_model()
     texts, labels = reviews(steps * BATCH_SIZE, seed=1)
-    batches = zip(token_ids(texts).reshape(steps, BATCH_SIZE, -1), labels.reshape(steps, BATCH_SIZE).astype("float32"))
+    batches = zip(
+        token_ids(texts).reshape(steps, BATCH_SIZE, -1),
+        labels.reshape(steps, BATCH_SIZE).astype("float32"),
+    )
     train = {"torch": train_with_torch, "jax": train_with_jax, "tensorflow": train_with_tensorflow}
     for number, loss in enumerate(train[keras.backend.backend()](model, batches), start=1):
         if number % 100 == 0:

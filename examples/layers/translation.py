@@ -1,10 +1,12 @@
-"""Text to text without the trainer of this package: Keras, tf.data, tensorflow-text and a SavedModel (TensorFlow only).
+"""Text to text without the trainer of this package: Keras, tf.data, tensorflow-text and a
+SavedModel (TensorFlow only).
 
     python examples/layers/translation.py --export servable
 
-Translates English numbers into German ones: "forty-two" is "zweiundvierzig". `build_transformer`'s model is trained by
-`fit` on all devices of a `MirroredStrategy`. What is exported takes texts and returns texts: tokenizer, model and beam
-search are one graph, which `tf.saved_model.load` and TensorFlow Serving run without Keras and without this package.
+Translates English numbers into German ones: "forty-two" is "zweiundvierzig". `build_transformer`'s
+model is trained by `fit` on all devices of a `MirroredStrategy`. What is exported takes texts and
+returns texts: tokenizer, model and beam search are one graph, which `tf.saved_model.load` and
+TensorFlow Serving run without Keras and without this package.
 """
 
 import argparse
@@ -49,20 +51,32 @@ def train_tokenizer(texts):
     model = io.BytesIO()
     ids = dict(pad_id=PAD, unk_id=UNKNOWN, bos_id=START, eos_id=END)
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts), model_writer=model, model_type="bpe", vocab_size=150, minloglevel=2, **ids
+        sentence_iterator=iter(texts),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=150,
+        minloglevel=2,
+        **ids,
     )
-    return tf_text.SentencepieceTokenizer(model.getvalue(), out_type=tf.int32, add_bos=True, add_eos=True)
+    return tf_text.SentencepieceTokenizer(
+        model.getvalue(), out_type=tf.int32, add_bos=True, add_eos=True
+    )
 
 
 def batches(pairs, tokenizer, batch_size):
     def inputs_and_labels(source, target):
         source, target = tokenizer.tokenize(source), tokenizer.tokenize(target)
-        # The decoder reads the start token and the words, and is asked for the words and the end token.
+        # The decoder reads the start token and the words, and is asked for the words and the end
+        # token.
         inputs = {"source": source[:, 1:].to_tensor(), "target": target[:, :-1].to_tensor()}
         return inputs, target[:, 1:].to_tensor()
 
     dataset = tf.data.Dataset.from_tensor_slices(tuple(map(list, zip(*pairs)))).shuffle(len(pairs))
-    return dataset.batch(batch_size, drop_remainder=True).map(inputs_and_labels, tf.data.AUTOTUNE).prefetch(2)
+    return (
+        dataset.batch(batch_size, drop_remainder=True)
+        .map(inputs_and_labels, tf.data.AUTOTUNE)
+        .prefetch(2)
+    )
 
 
 def make_translator(model, tokenizer):
@@ -73,7 +87,10 @@ def make_translator(model, tokenizer):
         max_lengths = tf.fill([tf.shape(source)[0]], MAX_LENGTH)
         limits = dict(max_length=MAX_LENGTH, start_id=START, end_id=END)
         hypotheses = beam_search(step, state, max_lengths, beam_size=4, **limits)
-        return {"text": tokenizer.detokenize(hypotheses.token_ids[:, 0]), "score": hypotheses.scores[:, 0]}
+        return {
+            "text": tokenizer.detokenize(hypotheses.token_ids[:, 0]),
+            "score": hypotheses.scores[:, 0],
+        }
 
     translator = tf.Module()
     translator.translate, translator.tokenizer = translate, tokenizer
@@ -96,10 +113,14 @@ def main():
 
     with tf.distribute.MirroredStrategy().scope():
         size = int(tokenizer.vocab_size())
-        config = keras_transformer.TransformerConfig(size, size, num_layers=2, d_model=64, d_ff=256, num_heads=4)
+        config = keras_transformer.TransformerConfig(
+            size, size, num_layers=2, d_model=64, d_ff=256, num_heads=4
+        )
         model = keras_transformer.build_transformer(config)
         model.compile(
-            keras.optimizers.Adam(keras_transformer.WarmupInverseSqrt(64, warmup_steps=400, scale=1.0), beta_2=0.98),
+            keras.optimizers.Adam(
+                keras_transformer.WarmupInverseSqrt(64, warmup_steps=400, scale=1.0), beta_2=0.98
+            ),
             keras_transformer.MaskedLabelSmoothedCrossentropy(0.1),
             metrics=[keras_transformer.MaskedAccuracy()],
         )

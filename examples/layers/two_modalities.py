@@ -2,9 +2,9 @@
 
     python examples/layers/two_modalities.py
 
-A picture shows shapes in different colours, and a question asks for one of them: "what colour is the cross", "what
-shape is green". Words and patches have different widths: a `DecoderLayer` attends to a source of any width. With
-`use_causal_mask=False` every word sees the whole question.
+A picture shows shapes in different colours, and a question asks for one of them: "what colour is
+the cross", "what shape is green". Words and patches have different widths: a `DecoderLayer` attends
+to a source of any width. With `use_causal_mask=False` every word sees the whole question.
 """
 
 import argparse
@@ -22,8 +22,13 @@ SHAPES = {
     "wedge": "406070787C7E0000",
     "bar": "00007E7E00000000",
 }
-STENCILS = [np.unpackbits(np.frombuffer(bytes.fromhex(rows), "uint8")).reshape(CELL, CELL) for rows in SHAPES.values()]
-QUESTIONS = [f"what colour is the {shape}" for shape in SHAPES] + [f"what shape is {colour}" for colour in COLOURS]
+STENCILS = [
+    np.unpackbits(np.frombuffer(bytes.fromhex(rows), "uint8")).reshape(CELL, CELL)
+    for rows in SHAPES.values()
+]
+QUESTIONS = [f"what colour is the {shape}" for shape in SHAPES] + [
+    f"what shape is {colour}" for colour in COLOURS
+]
 WORDS = sorted({word for question in QUESTIONS for word in question.split()})
 WORD_IDS = {word: number for number, word in enumerate(WORDS, start=1)}  # 0 is padding.
 ANSWERS = [*COLOURS, *SHAPES]
@@ -35,7 +40,8 @@ def token_ids(questions):
 
 
 def examples(count, seed):
-    """Returns {"picture": (count, 24, 24, 3), "question": (count, 5)}, and the numbers of the answers (count,)."""
+    """Returns {"picture": (count, 24, 24, 3), "question": (count, 5)}, and the numbers of the
+    answers (count,)."""
     generator = np.random.default_rng(seed)
     pictures = generator.normal(0, 0.1, (count, CELLS * CELL, CELLS * CELL, 3)).astype("float32")
     questions, answers = [], []
@@ -47,7 +53,9 @@ def examples(count, seed):
             pixels = STENCILS[shape][..., None] * np.array([*COLOURS.values()][colour])
             picture[row : row + CELL, column : column + CELL] += pixels
         asks_for_colour, asked = generator.integers(2), generator.integers(3)
-        questions.append(QUESTIONS[shapes[asked]] if asks_for_colour else QUESTIONS[4 + colours[asked]])
+        questions.append(
+            QUESTIONS[shapes[asked]] if asks_for_colour else QUESTIONS[4 + colours[asked]]
+        )
         answers.append(colours[asked] if asks_for_colour else 4 + shapes[asked])
     return {"picture": pictures, "question": token_ids(questions)}, np.array(answers)
 
@@ -66,7 +74,9 @@ def build_model(word_width=64, patch_width=48, patch=4):
             words, patches, use_causal_mask=False
         )
     hidden = keras.layers.GlobalAveragePooling1D()(words)
-    return keras.Model({"picture": picture, "question": question}, keras.layers.Dense(len(ANSWERS))(hidden))
+    return keras.Model(
+        {"picture": picture, "question": question}, keras.layers.Dense(len(ANSWERS))(hidden)
+    )
 
 
 def main():

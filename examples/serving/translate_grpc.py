@@ -24,7 +24,9 @@ def main(address, model):
             request.model_spec.signature_name = "translate"
             request.inputs["text"].CopyFrom(tf.make_tensor_proto(texts, tf.string))
             answer = stub.Predict(request, timeout=60)
-            for text, truncated in zip(answer.outputs["text"].string_val, answer.outputs["truncated"].bool_val):
+            for text, truncated in zip(
+                answer.outputs["text"].string_val, answer.outputs["truncated"].bool_val
+            ):
                 sys.stdout.buffer.write(text + b"\n")
                 if truncated:
                     print("a line is too long: only its beginning is translated", file=sys.stderr)

@@ -1,4 +1,5 @@
-"""The commands that score: `evaluate` a model, `score` translations by a model, `compare` several systems."""
+"""The commands that score: `evaluate` a model, `score` translations by a model, `compare` several
+systems."""
 
 import argparse
 import json
@@ -13,7 +14,14 @@ from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar
 from ..runtime.standard_streams import write_lines
 from .options import Directory, ExistingFile, InputFile, Parser, check_outputs
-from .trained import glossary_of, load_translator, log_truncated, numbered_blocks, read_trained, translate_lines
+from .trained import (
+    glossary_of,
+    load_translator,
+    log_truncated,
+    numbered_blocks,
+    read_trained,
+    translate_lines,
+)
 
 if TYPE_CHECKING:
     from keras_transformer.training.comparison.compare import System
@@ -24,7 +32,11 @@ if TYPE_CHECKING:
 
 _FORMATS: dict[str, "Format"] = {".html": "html", ".md": "markdown"}
 ReportPath = Annotated[
-    NotEmpty, Rule(f"a path that ends in {' or '.join(_FORMATS)}", lambda path: pathlib.Path(path).suffix in _FORMATS)
+    NotEmpty,
+    Rule(
+        f"a path that ends in {' or '.join(_FORMATS)}",
+        lambda path: pathlib.Path(path).suffix in _FORMATS,
+    ),
 ]
 
 
@@ -55,10 +67,13 @@ def run_evaluate(options: argparse.Namespace) -> None:
 
     log_device()
     name = name_of(options.source)
-    result = evaluate(lambda texts: translate_lines(translator, texts, name), pairs, options.tokenize)
+    result = evaluate(
+        lambda texts: translate_lines(translator, texts, name), pairs, options.tokenize
+    )
     trained.model_dir.write_evaluation(
         f"{len(pairs):,} sentences of {os.path.basename(name)}, "
-        f"beam size {trained.decoding.beam_size}, length penalty {trained.decoding.length_penalty:g}"
+        f"beam size {trained.decoding.beam_size}, length penalty "
+        f"{trained.decoding.length_penalty:g}"
         f"{'' if translator.candidates is None else ', shortlist'}"
         f"{'' if trained.decoding.tag is None else f', tag {trained.decoding.tag}'}"
         f"{'' if trained.decoding.terms is None else ', with terms'}",
@@ -67,8 +82,12 @@ def run_evaluate(options: argparse.Namespace) -> None:
     scores = {"bleu": result.bleu, "chrf": result.chrf}
     intervals: dict[str, float] = {}
     if len(pairs) <= MAX_SENTENCES:
-        compared = compare([System("", result.translations)], pairs, options.tokenize).results[0].scores
-        intervals = {name: score.interval for name, score in zip(scores, compared.values(), strict=True)}
+        compared = (
+            compare([System("", result.translations)], pairs, options.tokenize).results[0].scores
+        )
+        intervals = {
+            name: score.interval for name, score in zip(scores, compared.values(), strict=True)
+        }
     records: dict[str, dict[str, object]] = {}
     lines = []
     for name, score in scores.items():
@@ -92,7 +111,8 @@ def add_score_options(parser: Parser) -> None:
         "--reverse-model-dir",
         Directory,
         "DIR",
-        "a model of the opposite direction: print instead how well both models agree that the pair is a "
+        "a model of the opposite direction: print instead how well both models agree that the "
+        "pair is a "
         "translation, by dual conditional cross-entropy; above 0 and at most 1",
     )
 
@@ -116,8 +136,12 @@ def run_score(options: argparse.Namespace) -> None:
         for first, block in numbered_blocks(zip(pairs.source, pairs.target, strict=True)):
             sources, targets = zip(*block, strict=True)
             scores = translator.score_tokens(sources, targets)
-            log_truncated(translator, np.asarray(scores.source_lengths), first, name_of(options.source))
-            log_truncated(translator, np.asarray(scores.target_lengths), first, name_of(options.target))
+            log_truncated(
+                translator, np.asarray(scores.source_lengths), first, name_of(options.source)
+            )
+            log_truncated(
+                translator, np.asarray(scores.target_lengths), first, name_of(options.target)
+            )
             values = np.asarray(scores.log_probs)
             if reverse is not None:
                 from ..translation.graph import dual_scores
@@ -134,12 +158,19 @@ def add_compare_options(parser: Parser) -> None:
     parser.add_paths("--reference", help, required=True, rule=ExistingFile)
     help = "model directories, which translate --source"
     parser.add_paths("--model-dir", help, rule=Directory, metavar="DIR")
-    help = "translations of --source by any program: for each system a file for each test set, in the same order"
+    help = (
+        "translations of --source by any program: for each system a file for each test set, in "
+        "the same order"
+    )
     parser.add_paths("--hypotheses", help, rule=ExistingFile)
     help = "paired bootstrap resampling or approximate randomization (default: bootstrap)"
-    parser.add_argument("--test", choices=("bootstrap", "randomization"), default="bootstrap", help=help)
+    parser.add_argument(
+        "--test", choices=("bootstrap", "randomization"), default="bootstrap", help=help
+    )
     parser.add_tokenize()
-    parser.add_option("--output", ReportPath, "FILE", "also write the report to this .html or .md file")
+    parser.add_option(
+        "--output", ReportPath, "FILE", "also write the report to this .html or .md file"
+    )
     parser.add_overwrite()
     parser.add_json()
     parser.add_precision()
@@ -147,13 +178,15 @@ def add_compare_options(parser: Parser) -> None:
     parser.add_terms()
     parser.epilog = (
         "All systems are compared with the first one; model directories come before files. "
-        "Two systems on two test sets: --source val.en test.en --reference val.de test.de --hypotheses a.val.de "
+        "Two systems on two test sets: --source val.en test.en --reference val.de test.de "
+        "--hypotheses a.val.de "
         "a.test.de b.val.de b.test.de."
     )
 
 
 def run_compare(options: argparse.Namespace) -> None:
-    """Compare translations of several models or files: BLEU and chrF with significance, and common errors."""
+    """Compare translations of several models or files: BLEU and chrF with significance, and common
+    errors."""
     model_dirs, hypotheses = options.model_dir or [], options.hypotheses or []
     if not (model_dirs or hypotheses):
         raise ConfigError("nothing to compare: give --model-dir, --hypotheses or both")
@@ -189,24 +222,42 @@ def run_compare(options: argparse.Namespace) -> None:
     files = [
         [
             # Do not read the sources again: they may come through a pipe.
-            System(path, [target for _, target in Shard(pairs.source, read_lines(path), source, path).pairs()])
-            for (source, pairs), path in zip(test_sets.items(), hypotheses[first : first + number], strict=True)
+            System(
+                path,
+                [
+                    target
+                    for _, target in Shard(pairs.source, read_lines(path), source, path).pairs()
+                ],
+            )
+            for (source, pairs), path in zip(
+                test_sets.items(), hypotheses[first : first + number], strict=True
+            )
         ]
         for first in range(0, len(hypotheses), number)
     ]
     glossary = glossary_of(options)
     models = [read_trained(path, options) for path in model_dirs]
     # Each system has its translations of every test set.
-    translated = (_translated(load_translator(model), str(model.model_dir.path), test_sets) for model in models)
+    translated = (
+        _translated(load_translator(model), str(model.model_dir.path), test_sets)
+        for model in models
+    )
     systems = [*translated, *files]
     comparisons = {}
-    for (source, pairs), compared in zip(test_sets.items(), zip(*systems, strict=True), strict=True):
+    for (source, pairs), compared in zip(
+        test_sets.items(), zip(*systems, strict=True), strict=True
+    ):
         comparison = compare(compared, pairs, options.tokenize, options.test)
         if glossary is not None:
             with tensorflow_backend():
                 from keras_transformer.training.evaluate import count_terms
-            uses = count_terms(glossary, list(pairs.source), *(system.translations for system in compared))
-            results = [result._replace(terms=use) for result, use in zip(comparison.results, uses, strict=True)]
+            uses = count_terms(
+                glossary, list(pairs.source), *(system.translations for system in compared)
+            )
+            results = [
+                result._replace(terms=use)
+                for result, use in zip(comparison.results, uses, strict=True)
+            ]
             comparison = comparison._replace(results=results)
         comparisons[source] = comparison
     if options.output:
@@ -214,10 +265,14 @@ def run_compare(options: argparse.Namespace) -> None:
             report = write_reports(comparisons, _FORMATS[pathlib.Path(options.output).suffix])
             # The name of a file need not be UTF-8, the report must be.
             temporary.write_text(report, "utf-8", errors="replace")
-    write_lines(write_reports(comparisons, "json" if options.json else "text").rstrip("\n").split("\n"))
+    write_lines(
+        write_reports(comparisons, "json" if options.json else "text").rstrip("\n").split("\n")
+    )
 
 
-def _translated(translator: "Translator", name: str, test_sets: "dict[str, SentencePairs]") -> "list[System]":
+def _translated(
+    translator: "Translator", name: str, test_sets: "dict[str, SentencePairs]"
+) -> "list[System]":
     from keras_transformer.training.comparison.compare import System
 
     systems = []

@@ -30,7 +30,8 @@ def add_export_options(parser: Parser) -> None:
     help = "what to write (default: saved-model)"
     parser.add_argument("--format", choices=formats, default="saved-model", help=help)
     parser.add_precision(
-        "bfloat16 halves the size of the weights, and is faster on processors with instructions for it; int8-weights "
+        "bfloat16 halves the size of the weights, and is faster on processors with instructions "
+        "for it; int8-weights "
         "takes a quarter of the size, and computes in float32 (default: float32)",
     )
     parser.add_search()
@@ -42,8 +43,12 @@ def add_export_options(parser: Parser) -> None:
         parser.add_argument("--signatures", nargs="+", choices=names, metavar="NAME", help=help)
         by_name = [name for name in names if name != "serving_default"]
         help = "the signature for requests that do not name one (default: translate)"
-        parser.add_argument("--serving-default", choices=by_name, default="translate", metavar="NAME", help=help)
-        parser.add_flag("--no-verify", "publish the SavedModel without comparing its answers in a new process")
+        parser.add_argument(
+            "--serving-default", choices=by_name, default="translate", metavar="NAME", help=help
+        )
+        parser.add_flag(
+            "--no-verify", "publish the SavedModel without comparing its answers in a new process"
+        )
     with parser.group("model card"):
         help = "such as en-de; documents are divided by the rules of the first (default: unknown)"
         parser.add_option("--languages", Languages, "PAIR", help)
@@ -51,7 +56,8 @@ def add_export_options(parser: Parser) -> None:
 
 
 def run_export(options: argparse.Namespace) -> None:
-    """Write a SavedModel for TensorFlow Serving, or a model for CTranslate2, ONNX or Hugging Face."""
+    """Write a SavedModel for TensorFlow Serving, or a model for CTranslate2, ONNX or Hugging
+    Face."""
     if options.format == "saved-model":
         check("--output", options.output, ServablePath)
     else:
@@ -73,7 +79,9 @@ def run_export(options: argparse.Namespace) -> None:
     elif options.format == "hugging-face":
         from keras_transformer.export.hugging_face import export_hugging_face
 
-        path = export_hugging_face(translator, options.output, facts=_facts(options, trained.model_dir))
+        path = export_hugging_face(
+            translator, options.output, facts=_facts(options, trained.model_dir)
+        )
     else:
         from keras_transformer.export.servable import export_servable
 
@@ -91,7 +99,12 @@ def run_export(options: argparse.Namespace) -> None:
 def _facts(options: argparse.Namespace, model_dir: "ModelDir") -> "Facts":
     from keras_transformer.export.publishing import Facts
 
-    return Facts(options.languages, options.license, model_dir.read_evaluation(), _describe_training(model_dir))
+    return Facts(
+        options.languages,
+        options.license,
+        model_dir.read_evaluation(),
+        _describe_training(model_dir),
+    )
 
 
 def _describe_training(model_dir: "ModelDir") -> str | None:
@@ -113,18 +126,32 @@ def _check_saved_model_options(options: argparse.Namespace) -> None:
     """Refuses options of SavedModels that another format has no place for."""
     given = f"must not be given with --format {options.format}"
     if options.precision != "float32":
-        raise ConfigError(f"--precision {given}: its weights are float32, and take another type when they are loaded")
-    if (options.signatures, options.serving_default, options.no_verify) != (None, "translate", False):
-        raise ConfigError(f"--signatures, --serving-default and --no-verify {given}: they are about SavedModels")
+        raise ConfigError(
+            f"--precision {given}: its weights are float32, and take another type when they are "
+            f"loaded"
+        )
+    if (options.signatures, options.serving_default, options.no_verify) != (
+        None,
+        "translate",
+        False,
+    ):
+        raise ConfigError(
+            f"--signatures, --serving-default and --no-verify {given}: they are about SavedModels"
+        )
     if options.tag is not None:
-        raise ConfigError(f"--tag {given}: its tokenizer knows none; put the tag's token before those of each source")
+        raise ConfigError(
+            f"--tag {given}: its tokenizer knows none; put the tag's token before those of each "
+            f"source"
+        )
     if options.keep is not None:
         raise ConfigError(f"--keep {given}: its tokenizer puts no placeholders")
     if options.terms is not None:
         raise ConfigError(f"--terms {given}: its tokenizer writes no translations beside terms")
     if options.format != "hugging-face":
         if (options.beam_size, options.length_penalty) != (None, None):
-            raise ConfigError(f"--beam-size and --length-penalty {given}: its files hold no search settings")
+            raise ConfigError(
+                f"--beam-size and --length-penalty {given}: its files hold no search settings"
+            )
         if options.languages or options.license:
             raise ConfigError(f"--languages and --license {given}: its files have no card")
         # The extras of these formats have their names.
@@ -139,7 +166,9 @@ def _check_saved_model_options(options: argparse.Namespace) -> None:
 def add_import_options(parser: Parser) -> None:
     parser.example = "--from opus-mt-en-de --model-dir models/en-de"
     parser.add_model_dir()
-    parser.add_option("--from", ExistingDirectory, "DIR", "the folder that holds the model", required=True)
+    parser.add_option(
+        "--from", ExistingDirectory, "DIR", "the folder that holds the model", required=True
+    )
 
 
 def run_import(options: argparse.Namespace) -> None:

@@ -1,6 +1,7 @@
 """The command line: chooses a command, and turns errors into one line.
 
-Commands import nothing heavy before their arguments are checked: `--help` and most mistakes are answered at once.
+Commands import nothing heavy before their arguments are checked: `--help` and most mistakes are
+answered at once.
 """
 
 import argparse
@@ -117,7 +118,9 @@ def _list_of_commands() -> str:
         for name, command in commands.items():
             summary = f"  {name:<16}{command.run.__doc__}"
             lines += textwrap.wrap(summary, width=76, subsequent_indent=18 * " ")
-    return "\n".join([*lines[1:], "", "keras-transformer COMMAND --help describes the options of a command."])
+    return "\n".join(
+        [*lines[1:], "", "keras-transformer COMMAND --help describes the options of a command."]
+    )
 
 
 def _message(error: Exception) -> str | None:
@@ -127,7 +130,9 @@ def _message(error: Exception) -> str | None:
     if isinstance(error, Error | OSError):
         return str(error)
     tensorflow = sys.modules.get("tensorflow")
-    if isinstance(error, MemoryError) or (tensorflow and isinstance(error, tensorflow.errors.ResourceExhaustedError)):
+    if isinstance(error, MemoryError) or (
+        tensorflow and isinstance(error, tensorflow.errors.ResourceExhaustedError)
+    ):
         # The other lines say where in TensorFlow it happened.
         first_line = str(error).partition("\n")[0]
         # TensorFlow counts the disk among its resources.

@@ -1,4 +1,5 @@
-"""The options of commands: their parser, rules for their values, and the options that several commands have."""
+"""The options of commands: their parser, rules for their values, and the options that several
+commands have."""
 
 import argparse
 import contextlib
@@ -17,7 +18,8 @@ from ..errors import ConfigError, StreamError
 from ..rules import Count, NotEmpty, Positive, Rule, Sentence, Share, Size, at_most, check
 
 InputFile = Annotated[
-    str, Rule("a file that exists, or - for standard input", lambda path: path == "-" or _is_file(path))
+    str,
+    Rule("a file that exists, or - for standard input", lambda path: path == "-" or _is_file(path)),
 ]
 ExistingFile = Annotated[str, Rule("a file that exists", lambda path: _is_file(path))]
 InputText = Annotated[
@@ -28,24 +30,38 @@ InputText = Annotated[
     ),
 ]
 Fraction = Annotated[float, Rule("above 0 and below 1", lambda value: 0 < value < 1)]
-Directory = Annotated[NotEmpty, Rule("a directory", lambda path: os.path.isdir(path) or not os.path.exists(path))]
+Directory = Annotated[
+    NotEmpty, Rule("a directory", lambda path: os.path.isdir(path) or not os.path.exists(path))
+]
 # TensorFlow takes valid UTF-8 only; Python turns other bytes into surrogates.
-_IS_UTF_8 = Rule("valid UTF-8", lambda text: text.encode(errors="replace") == text.encode(errors="surrogatepass"))
+_IS_UTF_8 = Rule(
+    "valid UTF-8", lambda text: text.encode(errors="replace") == text.encode(errors="surrogatepass")
+)
 SentenceToTranslate = Annotated[Sentence, _IS_UTF_8]
 OutputDirectory = Annotated[Directory, _IS_UTF_8]
 # TensorFlow reads the path of a SavedModel as a pattern.
-ServablePath = Annotated[Directory, Rule("a path without any of * ? [ \\", lambda path: not set("*?[\\") & set(path))]
+ServablePath = Annotated[
+    Directory, Rule("a path without any of * ? [ \\", lambda path: not set("*?[\\") & set(path))
+]
 ExistingDirectory = Annotated[NotEmpty, Rule("a directory that exists", os.path.isdir)]
 Languages = Annotated[
     str,
-    Rule("two languages, such as en-de", lambda text: re.fullmatch(r"\w{2,3}(_\w+)?-\w{2,3}(_\w+)?", text) is not None),
+    Rule(
+        "two languages, such as en-de",
+        lambda text: re.fullmatch(r"\w{2,3}(_\w+)?-\w{2,3}(_\w+)?", text) is not None,
+    ),
 ]
-OutputName = Annotated[NotEmpty, Rule("a path that ends in a name", lambda path: os.path.basename(path) != "")]
+OutputName = Annotated[
+    NotEmpty, Rule("a path that ends in a name", lambda path: os.path.basename(path) != "")
+]
 NumDevices = Annotated[Size, at_most(64)]
 Seed = Annotated[Count, at_most(2**32 - 1)]
 
 # What the help says of options for texts.
-ONE_PER_LINE = "one per line; .gz, .xz and .zst files are decompressed; a pattern in quotes stands for several files"
+ONE_PER_LINE = (
+    "one per line; .gz, .xz and .zst files are decompressed; a pattern in quotes "
+    "stands for several files"
+)
 # The options that need --sample.
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
@@ -55,13 +71,15 @@ def _is_file(path: str) -> bool:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose options have rules, as the fields of a configuration do, and are listed in groups."""
+    """A parser whose options have rules, as the fields of a configuration do, and are listed in
+    groups."""
 
     example = ""  # of a command: its arguments, with which the help ends
     _group: argparse._ArgumentGroup | None = None
 
     def __init__(self, **arguments: Any) -> None:
-        # Refuse prefixes of options: they are typing mistakes, or may name another option in a later release.
+        # Refuse prefixes of options: they are typing mistakes, or may name another option in a
+        # later release.
         super().__init__(**arguments, allow_abbrev=False)
         self.rules: dict[str, Any] = {}
         self.set_defaults(rules=self.rules)
@@ -79,7 +97,8 @@ class Parser(argparse.ArgumentParser):
         return super().add_argument(*names, **arguments)
 
     def add_option(self, name: str, rule: Any, metavar: str, help: str, **arguments: Any) -> None:
-        """Adds an option whose value must obey the rules of an annotation, which `check_options` checks."""
+        """Adds an option whose value must obey the rules of an annotation, which `check_options`
+        checks."""
         self.rules[name] = rule
         self.add_argument(name, type=rule.__origin__, metavar=metavar, help=help, **arguments)
 
@@ -95,7 +114,9 @@ class Parser(argparse.ArgumentParser):
         return super().format_help() + "\nexample:\n  " + " \\\n  ".join(lines) + "\n"
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {' '.join(message.splitlines())} (see {self.prog} --help)\n")
+        self.exit(
+            2, f"{self.prog}: error: {' '.join(message.splitlines())} (see {self.prog} --help)\n"
+        )
 
     # Options that several commands have.
 
@@ -103,9 +124,15 @@ class Parser(argparse.ArgumentParser):
         self.add_option("--model-dir", Directory, "DIR", "the model directory", required=True)
 
     def add_paths(
-        self, name: str, help: str, required: bool = False, rule: Any = InputText, metavar: str = "FILE"
+        self,
+        name: str,
+        help: str,
+        required: bool = False,
+        rule: Any = InputText,
+        metavar: str = "FILE",
     ) -> None:
-        """Adds an option for one or several paths, by default of texts, which may be given several times."""
+        """Adds an option for one or several paths, by default of texts, which may be given several
+        times."""
         self.add_option(name, rule, metavar, help, nargs="+", action="extend", required=required)
 
     def add_json(self) -> None:
@@ -113,37 +140,61 @@ class Parser(argparse.ArgumentParser):
 
     def add_search(self) -> None:
         with self.group("search"):
-            help = "hypotheses in each step, up to 1,000; 1 is greedy search (default: decoding.beam_size of the model)"
+            help = (
+                "hypotheses in each step, up to 1,000; 1 is greedy search (default: "
+                "decoding.beam_size of the model)"
+            )
             self.add_option("--beam-size", BeamSize, "N", help)
-            help = "0 to 5; higher for longer translations (default: decoding.length_penalty of the model)"
+            help = (
+                "0 to 5; higher for longer translations (default: decoding.length_penalty of "
+                "the model)"
+            )
             self.add_option("--length-penalty", LengthPenalty, "ALPHA", help)
-            self.add_flag("--no-shortlist", "search all tokens although the model directory has a shortlist")
+            self.add_flag(
+                "--no-shortlist", "search all tokens although the model directory has a shortlist"
+            )
             self.add_tag()
 
     def add_tag(self) -> None:
         default = "decoding.tag of the model"
-        help = f"a tag of the vocabulary, such as '>>de<<', to begin every source with (default: {default})"
+        help = (
+            f"a tag of the vocabulary, such as '>>de<<', to begin every source with (default: "
+            f"{default})"
+        )
         self.add_option("--tag", Tag, "TAG", help)
 
     def add_terms(self, keep: bool = False) -> None:
         with self.group("terms"):
             if keep:
-                help = "terms to keep as they are, one per line; the model was trained with decoding.placeholders=true"
+                help = (
+                    "terms to keep as they are, one per line; the model was trained with "
+                    "decoding.placeholders=true"
+                )
                 self.add_option("--keep", ExistingFile, "FILE", help)
-            help = "a glossary: a term, a tab and its translation in each line; the model was trained with data.terms"
+            help = (
+                "a glossary: a term, a tab and its translation in each line; the model was "
+                "trained with data.terms"
+            )
             self.add_option("--terms", ExistingFile, "FILE", help)
 
     def add_overwrite(self) -> None:
         self.add_flag("--overwrite", "replace files that exist already")
 
     def add_tokenize(self) -> None:
-        help = "sacreBLEU's tokenization for BLEU; none for files that are already tokenized (default: 13a)"
-        self.add_argument("--tokenize", choices=("13a", "none", "intl", "char"), default="13a", help=help)
+        help = (
+            "sacreBLEU's tokenization for BLEU; none for files that are already tokenized "
+            "(default: 13a)"
+        )
+        self.add_argument(
+            "--tokenize", choices=("13a", "none", "intl", "char"), default="13a", help=help
+        )
 
     def add_precision(self, help: str | None = None) -> None:
-        """Adds the precision: "auto" unless another help describes those from which a user has to choose."""
+        """Adds the precision: "auto" unless another help describes those from which a user has to
+        choose."""
         help_for_auto = (
-            "auto chooses bfloat16 where the device multiplies it faster, otherwise float32; int8-weights computes in "
+            "auto chooses bfloat16 where the device multiplies it faster, otherwise float32; "
+            "int8-weights computes in "
             "float32 with rounded weights, as a SavedModel of this precision does (default: auto)"
         )
         self.add_argument(
@@ -156,20 +207,31 @@ class Parser(argparse.ArgumentParser):
         )
 
     def add_sampling(self) -> None:
-        with self.group("sampling", "Draw translations at random instead of searching for the best."):
+        with self.group(
+            "sampling", "Draw translations at random instead of searching for the best."
+        ):
             self.add_flag("--sample", "draw; the other options of this group need it")
             help = "above 1 for more variety, below 1 for less (default: 1)"
             self.add_option("--temperature", Positive, "T", help)
-            self.add_option("--top-k", Size, "K", "draw from the K most probable tokens (default: all)")
-            help = "draw from the most probable tokens that have the probability P together (default: 1)"
+            self.add_option(
+                "--top-k", Size, "K", "draw from the K most probable tokens (default: all)"
+            )
+            help = (
+                "draw from the most probable tokens that have the probability P together "
+                "(default: 1)"
+            )
             self.add_option("--top-p", Share, "P", help)
             self.add_option("--seed", Seed, "N", "seed of the random numbers (default: 0)")
 
 
-def check_outputs(options: argparse.Namespace, paths: Iterable[str], state: Iterable[str] = ()) -> None:
-    """Checks the files that a command will write: none may be an input, and none may exist without --overwrite.
+def check_outputs(
+    options: argparse.Namespace, paths: Iterable[str], state: Iterable[str] = ()
+) -> None:
+    """Checks the files that a command will write: none may be an input, and none may exist without
+    --overwrite.
 
-    If one of the files `state` exists, which say themselves whose they are, the others may exist too.
+    If one of the files `state` exists, which say themselves whose they are, the others may exist
+    too.
     """
     is_resumed = any(map(os.path.exists, state))
     inputs = [
@@ -184,23 +246,29 @@ def check_outputs(options: argparse.Namespace, paths: Iterable[str], state: Iter
             if os.path.exists(path) and os.path.samefile(path, file):
                 raise ConfigError(f"{path}: this file is read, as {name}, and must not be written")
         if not (options.overwrite or is_resumed):
-            raise ConfigError(f"{path}: the file exists already; write to another one, or give --overwrite")
+            raise ConfigError(
+                f"{path}: the file exists already; write to another one, or give --overwrite"
+            )
 
 
 def check_needs(options: argparse.Namespace, names: Iterable[str], needed: str) -> None:
-    """Raises a ConfigError if one of several options is given, but not another one that they need."""
+    """Raises a ConfigError if one of several options is given, but not another one that they
+    need."""
     for name in names:
         if getattr(options, name) is not None and not getattr(options, needed):
             raise ConfigError(f"--{name.replace('_', '-')} needs --{needed}")
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Checks the values of options, that standard input is read once, and that standard output is not closed."""
+    """Checks the values of options, that standard input is read once, and that standard output is
+    not closed."""
     given = _given(options)
     for name, value in given:
         check(name, value, options.rules[name])
     from_input = [
-        f"{name} -" for name, value in given if value == "-" and options.rules[name] in (InputFile, InputText)
+        f"{name} -"
+        for name, value in given
+        if value == "-" and options.rules[name] in (InputFile, InputText)
     ]
     if len(from_input) > 1:
         raise ConfigError(f"standard input can be read only once; received {', '.join(from_input)}")
@@ -211,7 +279,9 @@ def check_options(options: argparse.Namespace) -> None:
 
 def _given(options: argparse.Namespace) -> list[tuple[str, Any]]:
     """The values of options that have rules, each with the option's name."""
-    values = {name: getattr(options, name.removeprefix("--").replace("-", "_")) for name in options.rules}
+    values = {
+        name: getattr(options, name.removeprefix("--").replace("-", "_")) for name in options.rules
+    }
     return [
         (name, item)
         for name, value in values.items()

@@ -29,22 +29,34 @@ def add_synthesize_options(parser: Parser) -> None:
     parser.add_paths("--source", f"sentences to translate, for distillation, {ONE_PER_LINE}")
     parser.add_paths(
         "--target",
-        "for back-translation, sentences to translate with a model of the opposite direction; with --source, "
+        "for back-translation, sentences to translate with a model of the opposite direction; "
+        "with --source, "
         "translations by people: of the --n-best translations, the one most like them is chosen",
     )
-    help = "write the pairs to NAME.source and NAME.target, to train on, and how they were made to NAME.json"
+    help = (
+        "write the pairs to NAME.source and NAME.target, to train on, and how they were made "
+        "to NAME.json"
+    )
     parser.add_option("--output", OutputName, "NAME", help, required=True)
     parser.add_overwrite()
     with parser.group("choice", "With --source and --target."):
-        parser.add_option("--n-best", BeamSize, "N", "how many translations to choose from (default: the beam size)")
+        parser.add_option(
+            "--n-best",
+            BeamSize,
+            "N",
+            "how many translations to choose from (default: the beam size)",
+        )
         help = "compare sentences by sentence BLEU or chrF (default: bleu)"
         parser.add_argument("--metric", choices=("bleu", "chrf"), help=help)
     # Not chosen by a measurement, because a resumed run must use the same precision.
-    parser.add_precision("bfloat16 is faster on processors with instructions for it (default: float32)")
+    parser.add_precision(
+        "bfloat16 is faster on processors with instructions for it (default: float32)"
+    )
     parser.add_search()
     parser.add_sampling()
     parser.epilog = (
-        "To resume a command that was stopped, run it again: it continues NAME.unfinished, with the same result as "
+        "To resume a command that was stopped, run it again: it continues NAME.unfinished, with "
+        "the same result as "
         "without the interruption."
     )
 
@@ -58,7 +70,9 @@ def run_synthesize(options: argparse.Namespace) -> None:
         raise ConfigError("--sample is for back-translation, and must not be given with --source")
     for text in ("source", "target"):
         check_needs(options, ("n_best", "metric"), text)
-    source, target, *state = (f"{options.output}.{ending}" for ending in ("source", "target", "json", "unfinished"))
+    source, target, *state = (
+        f"{options.output}.{ending}" for ending in ("source", "target", "json", "unfinished")
+    )
     check_outputs(options, [source, target], state)
     trained = read_trained(options.model_dir, options)
     beam_size = trained.decoding.beam_size
@@ -88,7 +102,12 @@ def run_synthesize(options: argparse.Namespace) -> None:
         backtranslate(translator, targets, options.output, settings, sampling)
     else:
         metric: Literal["bleu", "chrf"] = options.metric or "bleu"
-        settings |= {"source": options.source, "target": options.target, "n_best": n_best, "metric": metric}
+        settings |= {
+            "source": options.source,
+            "target": options.target,
+            "n_best": n_best,
+            "metric": metric,
+        }
         distill(translator, pairs, options.output, settings, n_best, metric)
 
 
@@ -103,7 +122,8 @@ def add_augment_options(parser: Parser) -> None:
         parser.add_option(f"--{name.replace('_', '-')}", Probability, "SHARE", help, default=0.0)
     parser.add_option("--seed", Seed, "N", "seed of the random numbers (default: 1)", default=1)
     parser.epilog = (
-        "A share of the lines, from 0 to 1, is changed in each of these ways, as data.augment does in training. URLs, "
+        "A share of the lines, from 0 to 1, is changed in each of these ways, as data.augment "
+        "does in training. URLs, "
         "e-mail addresses, {names}, formats such as %s, and <tags> stay as they are."
     )
 
@@ -131,7 +151,10 @@ def run_augment(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         temporaries = [stack.enter_context(replacing(path)) for path in paths]
         # Close the files before they get their final names.
-        files = [stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n")) for temporary in temporaries]
+        files = [
+            stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n"))
+            for temporary in temporaries
+        ]
         with ProgressBar("augmenting", "lines") as bar:
             for pair in bar.count(augmentation.pairs(pairs, epoch=0)):
                 for file, text in zip(files, pair):

@@ -1,4 +1,5 @@
-"""The commands that prepare and train a model: `check-data`, `train`, `average` and `build-shortlist`."""
+"""The commands that prepare and train a model: `check-data`, `train`, `average` and
+`build-shortlist`."""
 
 import argparse
 import json
@@ -23,37 +24,53 @@ if TYPE_CHECKING:
 def _add_text_options(parser: Parser) -> None:
     """Adds the options for the text and for the configuration, whose filters choose from it."""
     with parser.group("training text", "Give --source and --target, or --pairs, or --tfds."):
-        help = "sentences, one per line; .gz, .xz and .zst files are decompressed; a pattern in quotes, such as "
+        help = (
+            "sentences, one per line; .gz, .xz and .zst files are decompressed; a pattern in "
+            "quotes, such as "
+        )
         parser.add_paths("--source", help + "'news-*.en.gz', stands for files that are one corpus")
         parser.add_paths("--target", "their translations, one per line")
         parser.add_paths("--pairs", "files with a sentence, a tab and its translation in each line")
-        parser.add_option("--tfds", NotEmpty, "NAME", "a translation dataset of tensorflow-datasets")
+        parser.add_option(
+            "--tfds", NotEmpty, "NAME", "a translation dataset of tensorflow-datasets"
+        )
     with parser.group("validation text", "Give it in one way as well; --tfds brings its own."):
         parser.add_paths("--valid-source", "sentences, one per line")
         parser.add_paths("--valid-target", "their translations, one per line")
-        parser.add_paths("--valid-pairs", "files with a sentence, a tab and its translation in each line")
+        parser.add_paths(
+            "--valid-pairs", "files with a sentence, a tab and its translation in each line"
+        )
         help = "hold out this share of the training text, chosen by a hash of each pair"
         parser.add_option("--valid-fraction", Fraction, "F", help)
         parser.add_option("--valid-size", Size, "N", "hold out N pairs of the training text")
     with parser.group("recipe"):
-        help = "a .yaml file, or the name of a recipe that comes with the package (default: the paper's base model)"
+        help = (
+            "a .yaml file, or the name of a recipe that comes with the package (default: the "
+            "paper's base model)"
+        )
         parser.add_option("--config", NotEmpty, "RECIPE", help)
         help = "replace values of the recipe, such as model.d_model=256"
-        parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="SECTION.KEY=VALUE", help=help)
+        parser.add_argument(
+            "--set", nargs="+", action="extend", default=[], metavar="SECTION.KEY=VALUE", help=help
+        )
 
 
 def check_text_options(options: argparse.Namespace, needs_validation: bool = False) -> None:
-    """Raises a ConfigError unless the training text is given in one way, and the validation text in at most one."""
+    """Raises a ConfigError unless the training text is given in one way, and the validation text in
+    at most one."""
     files = (options.source, options.target, options.pairs, options.tfds)
     ways = ([True, True, False, False], [False, False, True, False], [False, False, False, True])
     if [value is not None for value in files] not in ways:
-        raise ConfigError("give the training text in one way: by --source and --target, by --pairs, or by --tfds")
+        raise ConfigError(
+            "give the training text in one way: by --source and --target, by --pairs, or by --tfds"
+        )
     given = (options.valid_source, options.valid_pairs, options.valid_fraction, options.valid_size)
     num_given = sum(value is not None for value in given)
     is_half_given = bool(options.valid_source) != bool(options.valid_target)
     if is_half_given or num_given > 1 or (needs_validation and not (num_given or options.tfds)):
         raise ConfigError(
-            "give the validation text in one way: by --valid-source and --valid-target, by --valid-pairs, or held out "
+            "give the validation text in one way: by --valid-source and --valid-target, by "
+            "--valid-pairs, or held out "
             "of the training text by --valid-fraction or --valid-size"
         )
 
@@ -63,7 +80,9 @@ def _corpora(options: argparse.Namespace, split: Literal["train", "validation"])
     from keras_transformer.training.text.text_files import paired_corpora, text_corpora, tfds_corpus
 
     prefix = "valid_" if split == "validation" else ""
-    source, target, pairs = (getattr(options, f"{prefix}{name}") or [] for name in ("source", "target", "pairs"))
+    source, target, pairs = (
+        getattr(options, f"{prefix}{name}") or [] for name in ("source", "target", "pairs")
+    )
     corpora = text_corpora(source, target) + paired_corpora(pairs)
     if corpora or options.tfds is None or (split == "validation" and _held_out(options)):
         return corpora
@@ -84,7 +103,8 @@ def add_check_data_options(parser: Parser) -> None:
     _add_text_options(parser)
     parser.add_json()
     parser.epilog = (
-        "The filters are those of the configuration's data section, such as --set data.max_length_ratio=4; if none is "
+        "The filters are those of the configuration's data section, such as --set "
+        "data.max_length_ratio=4; if none is "
         "on, the report shows what recommended values would remove."
     )
 
@@ -106,19 +126,30 @@ def run_check_data(options: argparse.Namespace) -> None:
 
 
 def add_train_options(parser: Parser) -> None:
-    parser.example = "--source train.en --target train.de --valid-fraction 0.01 --model-dir models/en-de"
+    parser.example = (
+        "--source train.en --target train.de --valid-fraction 0.01 --model-dir models/en-de"
+    )
     _add_text_options(parser)
     with parser.group("training run"):
-        parser.add_option("--model-dir", Directory, "DIR", "the model directory; required for training")
-        help = "start from the model in this directory: weights, tokenizers, and sections model, tokenizer and decoding"
+        parser.add_option(
+            "--model-dir", Directory, "DIR", "the model directory; required for training"
+        )
+        help = (
+            "start from the model in this directory: weights, tokenizers, and sections model, "
+            "tokenizer and decoding"
+        )
         parser.add_option("--init-from", ExistingDirectory, "DIR", help)
         help = "number of GPUs, or of parts of the CPU, at most 64 (default: all GPUs, or one CPU)"
         parser.add_option("--devices", NumDevices, "N", help)
-        parser.add_flag("--allow-changed-text", "resume a training run although its text has changed")
+        parser.add_flag(
+            "--allow-changed-text", "resume a training run although its text has changed"
+        )
         parser.add_flag("--print-config", "print the recipe with every key, and do not train")
     parser.epilog = (
-        "To resume a training run that was stopped, run the same command again. Ctrl-C (SIGINT) and SIGTERM stop it "
-        "after the current step, which is saved; a second one stops it at once. Exit codes: 0 if training is complete, "
+        "To resume a training run that was stopped, run the same command again. Ctrl-C (SIGINT) "
+        "and SIGTERM stop it "
+        "after the current step, which is saved; a second one stops it at once. Exit codes: 0 if "
+        "training is complete, "
         "1 after an error, 2 for a wrong option, 130 after SIGINT, 143 after SIGTERM."
     )
 
@@ -136,7 +167,8 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
         if options.model_dir is None:
             raise ConfigError("--model-dir must be given")
         check_text_options(options, needs_validation=True)
-    # Training is faster with oneDNN, which TensorFlow leaves off on processors without instructions for int8.
+    # Training is faster with oneDNN, which TensorFlow leaves off on processors without instructions
+    # for int8.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     from keras_transformer.training.recipe import load_recipe, recipe_of
 
@@ -145,7 +177,9 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
         from ..model_dir import ModelDir
 
         init_from = ModelDir(options.init_from)
-        is_same = options.model_dir and os.path.realpath(options.model_dir) == os.path.realpath(options.init_from)
+        is_same = options.model_dir and os.path.realpath(options.model_dir) == os.path.realpath(
+            options.init_from
+        )
         require(not is_same, "--init-from", "another directory than --model-dir", options.init_from)
     config = load_recipe(options.config, options.set, init_from)
     if options.print_config:
@@ -182,7 +216,9 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
     )
 
 
-def _read_text(options: argparse.Namespace, data: DataConfig) -> "tuple[SentencePairs, SentencePairs]":
+def _read_text(
+    options: argparse.Namespace, data: DataConfig
+) -> "tuple[SentencePairs, SentencePairs]":
     from keras_transformer.training.text.corpus import read_text, read_valid_text
 
     train_pairs, valid_pairs = read_text(_corpora(options, "train"), data, _held_out(options))
@@ -192,7 +228,9 @@ def _read_text(options: argparse.Namespace, data: DataConfig) -> "tuple[Sentence
 def add_average_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --last 5"
     parser.add_model_dir()
-    parser.add_option("--last", Size, "N", "the last N checkpoints (default: training.average_last of the recipe)")
+    parser.add_option(
+        "--last", Size, "N", "the last N checkpoints (default: training.average_last of the recipe)"
+    )
     parser.add_option("--best", Size, "N", "the N checkpoints with the best validation score")
 
 
@@ -216,19 +254,24 @@ def add_shortlist_options(parser: Parser) -> None:
     parser.example = "--source train.en --target train.de --model-dir models/en-de"
     parser.add_model_dir()
     texts = "sentences, one per line, such as those that the model was trained on"
-    parser.add_paths("--source", f"{texts}; a pattern in quotes stands for several files", required=True)
+    parser.add_paths(
+        "--source", f"{texts}; a pattern in quotes stands for several files", required=True
+    )
     parser.add_paths("--target", "their translations, by people or by the model", required=True)
     parser.add_option(
         "--links",
         NotEmpty,
         "FILE",
-        "also write a line for each pair: which of its subwords are translations of each other, such as 0-0 1-2; "
+        "also write a line for each pair: which of its subwords are translations of each other, "
+        "such as 0-0 1-2; "
         "by the model's attention if it was trained with training.guided_alignment",
     )
     parser.add_overwrite()
     parser.epilog = (
-        "Writes shortlist.npz into the model directory, which makes translate, evaluate, export and serve faster. To "
-        "resume a command that was stopped, run it again: it continues after the last complete pass over the text."
+        "Writes shortlist.npz into the model directory, which makes translate, evaluate, export "
+        "and serve faster. To "
+        "resume a command that was stopped, run it again: it continues after the last complete "
+        "pass over the text."
     )
 
 
@@ -243,10 +286,16 @@ def run_build_shortlist(options: argparse.Namespace) -> None:
     model_dir = ModelDir(options.model_dir)
     is_guided = model_dir.read_config().training.guided_alignment > 0 and options.links is not None
     # What is wrong with the model is found before the text is aligned.
-    trained = read_trained(options.model_dir, options)._replace(shortlist=False) if is_guided else None
+    trained = (
+        read_trained(options.model_dir, options)._replace(shortlist=False) if is_guided else None
+    )
     pairs, _ = read_text(text_corpora(options.source, options.target))
     with tensorflow_backend():
-        from keras_transformer.training.alignment.shortlist import attention_links, build_shortlist, write_links
+        from keras_transformer.training.alignment.shortlist import (
+            attention_links,
+            build_shortlist,
+            write_links,
+        )
     build_shortlist(model_dir, pairs, None if is_guided else options.links)
     if trained is not None:
         write_links(options.links, len(pairs), attention_links(load_translator(trained), pairs))

@@ -1,4 +1,5 @@
-"""The trained model that a command translates with, and lines of text that are translated or scored in blocks."""
+"""The trained model that a command translates with, and lines of text that are translated or scored
+in blocks."""
 
 import argparse
 import dataclasses
@@ -33,11 +34,14 @@ class Trained(NamedTuple):
     config: Config
     decoding: DecodingConfig  # that of the configuration, as the options change it
     precision: PrecisionOrAuto
-    shortlist: bool  # whether to search among the tokens of the directory's shortlist, if it has one
+    shortlist: (
+        bool  # whether to search among the tokens of the directory's shortlist, if it has one
+    )
 
 
 def read_trained(path: str, options: argparse.Namespace) -> Trained:
-    """Reads the configuration of a model directory and changes it as options say, which a command may have or not.
+    """Reads the configuration of a model directory and changes it as options say, which a command
+    may have or not.
 
     Terms are added to those of the configuration; other options replace its values.
     """
@@ -47,10 +51,14 @@ def read_trained(path: str, options: argparse.Namespace) -> Trained:
     config = model_dir.read_config()
     model_dir.weights_path()
     given = {name: value for name, value in vars(options).items() if value is not None}
-    changes: dict[str, Any] = {name: given[name] for name in ("beam_size", "length_penalty", "tag") if name in given}
+    changes: dict[str, Any] = {
+        name: given[name] for name in ("beam_size", "length_penalty", "tag") if name in given
+    }
     if "keep" in given:
         if not config.decoding.placeholders:
-            raise ConfigError("--keep needs a model that was trained with decoding.placeholders=true")
+            raise ConfigError(
+                "--keep needs a model that was trained with decoding.placeholders=true"
+            )
         keep = [line.strip() for _, line in _numbered_lines(given["keep"], "a term")]
         changes["keep"] = [*(config.decoding.keep or ()), *keep]
     if glossary := glossary_of(options):
@@ -60,10 +68,23 @@ def read_trained(path: str, options: argparse.Namespace) -> Trained:
     uses_tag = given.get("format", "saved-model") == "saved-model"
     if uses_tag and decoding.tag is None and config.data.tags and None not in config.data.tags:
         tags = listed(dict.fromkeys(tag for tag in config.data.tags if tag))
-        # Not every command has the option, and that of `score` is not for the model of the opposite direction.
-        needed = "give --tag," if "tag" in vars(options) else f"set decoding.tag in {model_dir.config_path} to"
-        raise ConfigError(f"{model_dir}: the model was trained with tagged sources only; {needed} one of {tags}")
-    return Trained(model_dir, config, decoding, given.get("precision", "float32"), not given.get("no_shortlist", False))
+        # Not every command has the option, and that of `score` is not for the model of the opposite
+        # direction.
+        needed = (
+            "give --tag,"
+            if "tag" in vars(options)
+            else f"set decoding.tag in {model_dir.config_path} to"
+        )
+        raise ConfigError(
+            f"{model_dir}: the model was trained with tagged sources only; {needed} one of {tags}"
+        )
+    return Trained(
+        model_dir,
+        config,
+        decoding,
+        given.get("precision", "float32"),
+        not given.get("no_shortlist", False),
+    )
 
 
 def glossary_of(options: argparse.Namespace) -> dict[str, str] | None:
@@ -75,7 +96,8 @@ def glossary_of(options: argparse.Namespace) -> dict[str, str] | None:
 
 
 def read_glossary(path: str) -> dict[str, str]:
-    """Reads a term, a tab and its translation from each line; anything else is an InvalidFileError."""
+    """Reads a term, a tab and its translation from each line; anything else is an
+    InvalidFileError."""
     glossary: dict[str, str] = {}
     lines_of: dict[str, int] = {}
     for number, line in _numbered_lines(path, "a term, a tab and its translation"):
@@ -87,16 +109,21 @@ def read_glossary(path: str) -> dict[str, str]:
         term, translation = columns
         if term in glossary:
             before = f"which line {lines_of[term]} has already"
-            raise InvalidFileError(f"{place}: a term must be given once; received {shown(term)}, {before}")
+            raise InvalidFileError(
+                f"{place}: a term must be given once; received {shown(term)}, {before}"
+            )
         glossary[term], lines_of[term] = translation, number
     return glossary
 
 
 def _numbered_lines(path: str, content: str) -> list[tuple[int, str]]:
-    """Returns the lines of a file that are not blank, with their numbers; an InvalidFileError if there are none."""
+    """Returns the lines of a file that are not blank, with their numbers; an InvalidFileError if
+    there are none."""
     from keras_transformer.training.text.text_files import read_lines
 
-    lines = [(number, line) for number, line in enumerate(read_lines(path), start=1) if line.strip()]
+    lines = [
+        (number, line) for number, line in enumerate(read_lines(path), start=1) if line.strip()
+    ]
     if not lines:
         raise InvalidFileError(f"{path}: the file must have {content} in a line")
     return lines
@@ -117,7 +144,9 @@ def load_translator(trained: Trained, language: Language | None = None) -> "Tran
             precision = cast(Precision, chosen)
     if reason:
         _log.info(f"precision: {precision}, because {reason}")
-    return Translator.load(trained.model_dir, trained.decoding, precision, language, trained.shortlist)
+    return Translator.load(
+        trained.model_dir, trained.decoding, precision, language, trained.shortlist
+    )
 
 
 def sampling_of(options: argparse.Namespace, first_row: int = 0) -> "Sampling | None":
@@ -139,7 +168,9 @@ def numbered_blocks(items: Iterable[Item]) -> Iterator[tuple[int, list[Item]]]:
         first += len(block)
 
 
-def log_truncated(translator: "Translator", lengths: Iterable[int], first: int, file: str = "") -> None:
+def log_truncated(
+    translator: "Translator", lengths: Iterable[int], first: int, file: str = ""
+) -> None:
     """Logs which lines, numbered from `first`, have more tokens than the model's limit."""
     max_length = translator.model.config.max_length
     for number, length in enumerate(lengths, start=first):
@@ -149,7 +180,8 @@ def log_truncated(translator: "Translator", lengths: Iterable[int], first: int, 
 
 
 def translate_lines(translator: "Translator", texts: list[str], file: str) -> list[str]:
-    """Translates the lines of a file, shows progress, and logs which lines are longer than the model's limit."""
+    """Translates the lines of a file, shows progress, and logs which lines are longer than the
+    model's limit."""
     translations: list[str] = []
     with ProgressBar("translating", "lines", len(texts)) as bar:
         for first, block in numbered_blocks(texts):

@@ -44,13 +44,16 @@ def add_translate_options(parser: Parser) -> None:
     parser.add_model_dir()
     help = "write N lines per sentence: its line number, score and translation, separated by tabs"
     parser.add_option("--n-best", BeamSize, "N", help)
-    parser.add_option("--prefix", ExistingFile, "FILE", "the beginnings of the translations, one per line")
+    parser.add_option(
+        "--prefix", ExistingFile, "FILE", "the beginnings of the translations, one per line"
+    )
     parser.add_flag("--documents", "translate the sentences of each line one by one")
     parser.add_argument(
         "--language",
         choices=typing.get_args(Language),
         metavar="CODE",
-        help="the language of --documents, whose abbreviations do not end a sentence; one of %(choices)s (default: "
+        help="the language of --documents, whose abbreviations do not end a sentence; one of "
+        "%(choices)s (default: "
         "abbreviations of all languages, unless they are words of another)",
     )
     parser.add_precision()
@@ -65,11 +68,18 @@ def run_translate(options: argparse.Namespace) -> None:
     check_needs(options, ["language"], "documents")
     if options.sample and (options.n_best or 1) > 1:
         raise ConfigError("give either --sample or --n-best")
-    if options.documents and (options.sample or options.n_best is not None or options.prefix is not None):
+    if options.documents and (
+        options.sample or options.n_best is not None or options.prefix is not None
+    ):
         raise ConfigError("--documents cannot be combined with --sample, --n-best or --prefix")
     trained = read_trained(options.model_dir, options)
     beam_size = trained.decoding.beam_size
-    require((options.n_best or 1) <= beam_size, "--n-best", f"at most the beam size {beam_size}", options.n_best)
+    require(
+        (options.n_best or 1) <= beam_size,
+        "--n-best",
+        f"at most the beam size {beam_size}",
+        options.n_best,
+    )
     standard_input()
     translator = load_translator(trained)
     bar = ProgressBar("translating", "lines")
@@ -90,14 +100,18 @@ def run_translate(options: argparse.Namespace) -> None:
             if num_lines == 0:
                 texts[0] = texts[0].removeprefix(codecs.BOM_UTF8)
             if options.documents:
-                translations = _translate_documents(translator, texts, num_lines + 1, options.language)
+                translations = _translate_documents(
+                    translator, texts, num_lines + 1, options.language
+                )
             else:
                 translations = _translate(translator, texts, num_lines + 1, options, prefixes)
             write_lines(translation.replace("\n", " ") for translation in translations)
             num_lines += len(lines)
             bar.advance(len(lines))
         if prefixes is not None and next(prefixes, None) is not None:
-            raise ConfigError(f"{options.prefix}: there must be as many lines as in standard input; it has more")
+            raise ConfigError(
+                f"{options.prefix}: there must be as many lines as in standard input; it has more"
+            )
     _log.info(f"translated {counted(num_lines, 'line')}")
 
 
@@ -108,15 +122,19 @@ def _translate(
     options: argparse.Namespace,
     prefixes: Iterator[bytes] | None,
 ) -> Iterator[str]:
-    """The lines to write for texts, which are the lines of standard input from the number `first` on."""
+    """The lines to write for texts, which are the lines of standard input from the number `first`
+    on."""
     block_prefixes = None if prefixes is None else list(itertools.islice(prefixes, len(texts)))
     if block_prefixes is not None and len(block_prefixes) < len(texts):
         num_lines = first - 1 + len(block_prefixes)
         raise ConfigError(
-            f"{options.prefix}: there must be as many lines as in standard input; it has {num_lines}, which has more"
+            f"{options.prefix}: there must be as many lines as in standard input; it has "
+            f"{num_lines}, which has more"
         )
     sampling = sampling_of(options, first - 1)
-    translations = translator.translate(texts, options.n_best or 1, prefixes=block_prefixes, sampling=sampling)
+    translations = translator.translate(
+        texts, options.n_best or 1, prefixes=block_prefixes, sampling=sampling
+    )
     log_truncated(translator, (translation.source_length for translation in translations), first)
     for number, translation in enumerate(translations, start=first):
         for text, score in translation.hypotheses:
@@ -131,27 +149,40 @@ def _translate_documents(
     for number, document in enumerate(translator.translate_document(texts, language), start=first):
         if document.was_cut:
             _log.info(
-                f"line {number}: a part has no translation: a document may have {MAX_SENTENCES} sentences and "
-                f"{MAX_TOKENS:,} tokens, and a word the model's {translator.model.config.max_length} tokens"
+                f"line {number}: a part has no translation: a document may have {MAX_SENTENCES} "
+                f"sentences and "
+                f"{MAX_TOKENS:,} tokens, and a word the model's "
+                f"{translator.model.config.max_length} tokens"
             )
         yield document.text
 
 
 def add_plot_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --text 'Dogs run.' --output attention.svg"
-    parser.add_paths("--model-dir", "the model directories, one for --text", rule=Directory, metavar="DIR")
+    parser.add_paths(
+        "--model-dir", "the model directories, one for --text", rule=Directory, metavar="DIR"
+    )
     # The former command plot-training took the directories as plain arguments.
     parser.add_option("model_dirs", Directory, "DIR", argparse.SUPPRESS, nargs="*")
-    help = "a .png, .svg or .pdf file; or a .html file, a page that shows numbers and, with --text, every head"
+    help = (
+        "a .png, .svg or .pdf file; or a .html file, a page that shows numbers and, with "
+        "--text, every head"
+    )
     parser.add_option("--output", PicturePath, "FILE", help, required=True)
     parser.add_overwrite()
     with parser.group("attention"):
         help = "draw what the translation of this sentence attends to"
         parser.add_option("--text", SentenceToTranslate, "SENTENCE", help)
-        help = "from the translation to the source, in the encoder, or in the decoder (default: cross)"
+        help = (
+            "from the translation to the source, in the encoder, or in the decoder (default: cross)"
+        )
         parser.add_argument("--kind", choices=typing.get_args(AttentionKind), help=help)
-        parser.add_option("--layer", LayerChoice, "N", "a layer, from 1, or all (default: the last)")
-        help = "a head, from 1 (default: all; with training.guided_alignment, the first, which aligns)"
+        parser.add_option(
+            "--layer", LayerChoice, "N", "a layer, from 1, or all (default: the last)"
+        )
+        help = (
+            "a head, from 1 (default: all; with training.guided_alignment, the first, which aligns)"
+        )
         parser.add_option("--head", HeadChoice, "N", help)
         parser.add_tag()
 
@@ -232,10 +263,17 @@ def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
 
 
 def _api_of_servable(options: argparse.Namespace) -> "RestApi":
-    given = (options.beam_size, options.length_penalty, options.precision, options.no_shortlist, options.tag)
+    given = (
+        options.beam_size,
+        options.length_penalty,
+        options.precision,
+        options.no_shortlist,
+        options.tag,
+    )
     if (*given, options.terms) != (None, None, "auto", False, None, None):
         raise ConfigError(
-            "--beam-size, --length-penalty, --precision, --no-shortlist, --tag and --terms are for --model-dir: a "
+            "--beam-size, --length-penalty, --precision, --no-shortlist, --tag and --terms are "
+            "for --model-dir: a "
             "SavedModel has its own"
         )
     check("--servable", str(pathlib.Path(options.servable).resolve()), ServablePath)

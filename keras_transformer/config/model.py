@@ -1,27 +1,71 @@
-"""The section `model`: the sizes and variations of the network; and which of its attention a picture shows."""
+"""The section `model`: the sizes and variations of the network; and which of its attention a
+picture shows."""
 
 import dataclasses
 import re
 from typing import Annotated, Any, Literal
 
 from ..errors import ConfigError
-from ..rules import EvenSize, OddSize, Positive, Rate, Rule, Size, at_least, at_most, check, require, require_divisor
+from ..rules import (
+    EvenSize,
+    OddSize,
+    Positive,
+    Rate,
+    Rule,
+    Size,
+    at_least,
+    at_most,
+    check,
+    require,
+    require_divisor,
+)
 from .values import check_fields, from_dict
 
 PresetName = Literal["tiny", "base", "big"]
-# Every number has an upper limit far above what makes sense, so that a typing error does not ask for terabytes. All
-# sizes together may make at most this many parameters.
+# Every number has an upper limit far above what makes sense, so that a typing error does not ask
+# for terabytes. All sizes together may make at most this many parameters.
 MAX_PARAMETERS = 10_000_000_000
 VocabSize = Annotated[Size, at_most(1_000_000)]
 Depth = Annotated[Size, at_most(1000)]
 Width = Annotated[Size, at_most(100_000)]
 # Distances that T5's relative bias tells apart.
 T5_BUCKETS = 32
-# Those of Keras that keep the width and need no arguments, so that a wrong name is found before Keras is loaded.
+# Those of Keras that keep the width and need no arguments, so that a wrong name is found before
+# Keras is loaded.
 ACTIVATIONS = {
-    *("celu", "elu", "exponential", "gelu", "hard_shrink", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh"),
-    *("leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish", "relu", "relu6", "selu", "sigmoid", "silu"),
-    *("soft_shrink", "softmax", "softplus", "softsign", "sparse_plus", "sparse_sigmoid", "sparsemax", "squareplus"),
+    *(
+        "celu",
+        "elu",
+        "exponential",
+        "gelu",
+        "hard_shrink",
+        "hard_sigmoid",
+        "hard_silu",
+        "hard_swish",
+        "hard_tanh",
+    ),
+    *(
+        "leaky_relu",
+        "linear",
+        "log_sigmoid",
+        "log_softmax",
+        "mish",
+        "relu",
+        "relu6",
+        "selu",
+        "sigmoid",
+        "silu",
+    ),
+    *(
+        "soft_shrink",
+        "softmax",
+        "softplus",
+        "softsign",
+        "sparse_plus",
+        "sparse_sigmoid",
+        "sparsemax",
+        "squareplus",
+    ),
     *("swish", "tanh", "tanh_shrink"),
 }
 Activation = Annotated[str, Rule("the name of a Keras activation", ACTIVATIONS.__contains__)]
@@ -32,58 +76,68 @@ class TransformerConfig:
     """The sizes and variations of a Transformer, named by the letters of the paper's Table 3.
 
     Args:
-        source_vocab_size: int. Tokens in the source vocabulary, including the padding id 0; at most 1,000,000.
-        target_vocab_size: int. Tokens in the target vocabulary, including the padding id 0; at most 1,000,000.
-        num_layers: int. N, the number of layers in the encoder, and in the decoder; at most 1,000. Defaults to 6.
-        num_encoder_layers: int or None. The number in the encoder, if it differs; at most 1,000. A deep encoder with a
-            shallow decoder translates faster. Defaults to `num_layers`.
-        num_decoder_layers: int or None. The number in the decoder, if it differs; at most 1,000. Defaults to
-            `num_layers`.
-        d_model: int. Width of every layer's input and output; even, at most 100,000. Defaults to 512.
+        source_vocab_size: int. Tokens in the source vocabulary, including the padding id 0; at most
+            1,000,000.
+        target_vocab_size: int. Tokens in the target vocabulary, including the padding id 0; at most
+            1,000,000.
+        num_layers: int. N, the number of layers in the encoder, and in the decoder; at most 1,000.
+            Defaults to 6.
+        num_encoder_layers: int or None. The number in the encoder, if it differs; at most 1,000. A
+            deep encoder with a shallow decoder translates faster. Defaults to `num_layers`.
+        num_decoder_layers: int or None. The number in the decoder, if it differs; at most 1,000.
+            Defaults to `num_layers`.
+        d_model: int. Width of every layer's input and output; even, at most 100,000. Defaults to
+            512.
         d_ff: int. Width inside the feed-forward networks; at most 1,000,000. Defaults to 2048.
         num_heads: int. h, the number of attention heads; at most 1,000. Defaults to 8.
-        key_dim: int or None. d_k, the width of each head's queries and keys; at most 100,000. Defaults to
-            `d_model // num_heads`.
-        value_dim: int or None. d_v, the width of each head's values; at most 100,000. Defaults to `key_dim`.
-        dropout: float. P_drop, applied to the sums of embeddings and positions and to each sublayer's output.
-            Defaults to 0.1.
-        attention_dropout: float. Dropout on the attention weights, 0 in the paper; 0.1 may help on small corpora.
-            Defaults to 0.
-        activation_dropout: float. Dropout inside the feed-forward network, 0 in the paper; 0.1 may help on small
-            corpora. Defaults to 0.
-        activation: str. Name of the Keras activation inside the feed-forward network, one that keeps the width.
-            Defaults to "relu".
-        norm_first: bool. Whether to normalize before each sublayer (pre-norm) instead of after the residual sum as
-            in the paper. Deep models, and models that are trained briefly, learn more reliably with it. Defaults to
-            False.
-        positions: "sinusoidal" (section 3.5), "tensor2tensor", the slightly different sinusoids of the authors' code
-            and of Marian, or "learned" (Table 3, row E), which are added to the embeddings; or "rotary" (Su et al.
-            2021, arXiv 2104.09864), "alibi" (Press et al. 2022, arXiv 2108.12409) or "t5" (Raffel et al. 2020, arXiv
-            1910.10683), which self-attention applies in every layer. Defaults to "sinusoidal".
-        tie_embeddings: str. Which weights are shared (section 3.4): "none"; "target", the decoder's embedding and
-            the output projection; or "all", the encoder's embedding too, which needs one vocabulary for both
-            languages. Defaults to "all".
-        epsilon: float. Added to the variance, or to the mean square, in normalization; at most 1. Defaults to 1e-6.
-        attention_bias: bool. Whether the projections of attention add a bias; those of the paper do not. Defaults to
-            False.
-        logits_bias: bool. Whether the output projection adds a bias; the paper's does not. Defaults to False.
-        neighborhood: int or None. r of restricted self-attention (section 4): each position attends to the r
-            positions centred on itself, in the encoder and in the decoder; odd, at most 1,000,000. Attention to the
-            source is never restricted. For sequences of thousands of tokens. Defaults to None: all positions.
-        max_length: int. Length of the longest sequence in tokens, including its end token; 2 to 1,000,000. Defaults
-            to 256.
-        feed_forward_bias: bool. Whether the feed-forward networks add biases, as those of the paper do. Defaults to
-            True.
-        normalization: "layer", or "rms", root mean square normalization (Zhang and Sennrich 2019, arXiv 1910.07467),
-            which is cheaper. Defaults to "layer".
-        gated: bool. Whether the feed-forward networks are gated linear units (Shazeer 2020, arXiv 2002.05202): with
-            the activation "silu" SwiGLU, with "gelu" GEGLU. They have 1.5 times the weights, or the same number with
-            two thirds of d_ff. Defaults to False.
-        num_key_value_heads: int or None. Heads of keys and values, a divisor of num_heads: each serves as many heads of
-            queries (Ainslie et al. 2023, arXiv 2305.13245); at most 1,000. Defaults to `num_heads`.
-        query_key_norm: bool. Whether the queries and keys of each head are normalized by their root mean square, with
-            learned scales (Henry et al. 2020, arXiv 2010.04245), so that attention stays stable at high learning
-            rates. Defaults to False.
+        key_dim: int or None. d_k, the width of each head's queries and keys; at most 100,000.
+            Defaults to `d_model // num_heads`.
+        value_dim: int or None. d_v, the width of each head's values; at most 100,000. Defaults to
+            `key_dim`.
+        dropout: float. P_drop, applied to the sums of embeddings and positions and to each
+            sublayer's output. Defaults to 0.1.
+        attention_dropout: float. Dropout on the attention weights, 0 in the paper; 0.1 may help on
+            small corpora. Defaults to 0.
+        activation_dropout: float. Dropout inside the feed-forward network, 0 in the paper; 0.1 may
+            help on small corpora. Defaults to 0.
+        activation: str. Name of the Keras activation inside the feed-forward network, one that
+            keeps the width. Defaults to "relu".
+        norm_first: bool. Whether to normalize before each sublayer (pre-norm) instead of after the
+            residual sum as in the paper. Deep models, and models that are trained briefly, learn
+            more reliably with it. Defaults to False.
+        positions: "sinusoidal" (section 3.5), "tensor2tensor", the slightly different sinusoids of
+            the authors' code and of Marian, or "learned" (Table 3, row E), which are added to the
+            embeddings; or "rotary" (Su et al. 2021, arXiv 2104.09864), "alibi" (Press et al. 2022,
+            arXiv 2108.12409) or "t5" (Raffel et al. 2020, arXiv 1910.10683), which self-attention
+            applies in every layer. Defaults to "sinusoidal".
+        tie_embeddings: str. Which weights are shared (section 3.4): "none"; "target", the decoder's
+            embedding and the output projection; or "all", the encoder's embedding too, which needs
+            one vocabulary for both languages. Defaults to "all".
+        epsilon: float. Added to the variance, or to the mean square, in normalization; at most 1.
+            Defaults to 1e-6.
+        attention_bias: bool. Whether the projections of attention add a bias; those of the paper do
+            not. Defaults to False.
+        logits_bias: bool. Whether the output projection adds a bias; the paper's does not. Defaults
+            to False.
+        neighborhood: int or None. r of restricted self-attention (section 4): each position attends
+            to the r positions centred on itself, in the encoder and in the decoder; odd, at most
+            1,000,000. Attention to the source is never restricted. For sequences of thousands of
+            tokens. Defaults to None: all positions.
+        max_length: int. Length of the longest sequence in tokens, including its end token; 2 to
+            1,000,000. Defaults to 256.
+        feed_forward_bias: bool. Whether the feed-forward networks add biases, as those of the paper
+            do. Defaults to True.
+        normalization: "layer", or "rms", root mean square normalization (Zhang and Sennrich 2019,
+            arXiv 1910.07467), which is cheaper. Defaults to "layer".
+        gated: bool. Whether the feed-forward networks are gated linear units (Shazeer 2020, arXiv
+            2002.05202): with the activation "silu" SwiGLU, with "gelu" GEGLU. They have 1.5 times
+            the weights, or the same number with two thirds of d_ff. Defaults to False.
+        num_key_value_heads: int or None. Heads of keys and values, a divisor of num_heads: each
+            serves as many heads of queries (Ainslie et al. 2023, arXiv 2305.13245); at most 1,000.
+            Defaults to `num_heads`.
+        query_key_norm: bool. Whether the queries and keys of each head are normalized by their root
+            mean square, with learned scales (Henry et al. 2020, arXiv 2010.04245), so that
+            attention stays stable at high learning rates. Defaults to False.
 
     All sizes together may make at most 10,000,000,000 parameters.
 
@@ -110,7 +164,9 @@ class TransformerConfig:
     activation_dropout: Rate = 0.0
     activation: Activation = "relu"
     norm_first: bool = False
-    positions: Literal["sinusoidal", "tensor2tensor", "learned", "rotary", "alibi", "t5"] = "sinusoidal"
+    positions: Literal["sinusoidal", "tensor2tensor", "learned", "rotary", "alibi", "t5"] = (
+        "sinusoidal"
+    )
     tie_embeddings: Literal["none", "target", "all"] = "all"
     epsilon: Annotated[Positive, at_most(1)] = 1e-6
     attention_bias: bool = False
@@ -128,12 +184,24 @@ class TransformerConfig:
         rule = f"a multiple of num_heads={self.num_heads} unless key_dim is given"
         is_divided = self.d_model % self.num_heads == 0
         require(self.key_dim is not None or is_divided, "model.d_model", rule, self.d_model)
-        require_divisor("model.num_key_value_heads", self.num_key_value_heads, num_heads=self.num_heads)
+        require_divisor(
+            "model.num_key_value_heads", self.num_key_value_heads, num_heads=self.num_heads
+        )
         is_even = self._key_dim % 2 == 0
-        require(self.positions != "rotary" or is_even, "model.key_dim", "even if positions='rotary'", self._key_dim)
+        require(
+            self.positions != "rotary" or is_even,
+            "model.key_dim",
+            "even if positions='rotary'",
+            self._key_dim,
+        )
         source, target = self.source_vocab_size, self.target_vocab_size
         rule = f"'target' or 'none' if the vocabularies differ in size ({source} and {target})"
-        require(self.tie_embeddings != "all" or source == target, "model.tie_embeddings", rule, self.tie_embeddings)
+        require(
+            self.tie_embeddings != "all" or source == target,
+            "model.tie_embeddings",
+            rule,
+            self.tie_embeddings,
+        )
         if self.num_parameters > MAX_PARAMETERS:
             raise ConfigError(
                 f"the sizes in the section model must make at most {MAX_PARAMETERS:,} parameters; "
@@ -143,16 +211,23 @@ class TransformerConfig:
     @property
     def depths(self) -> tuple[int, int]:
         """The numbers of layers in the encoder and in the decoder."""
-        return self.num_encoder_layers or self.num_layers, self.num_decoder_layers or self.num_layers
+        return (
+            self.num_encoder_layers or self.num_layers,
+            self.num_decoder_layers or self.num_layers,
+        )
 
     @property
     def added_positions(self) -> Literal["sinusoidal", "tensor2tensor", "learned"] | None:
-        """The positions that are added to the embeddings, or None if self-attention applies them."""
-        return self.positions if self.positions in ("sinusoidal", "tensor2tensor", "learned") else None
+        """The positions that are added to the embeddings, or None if self-attention applies
+        them."""
+        return (
+            self.positions if self.positions in ("sinusoidal", "tensor2tensor", "learned") else None
+        )
 
     @property
     def relative_positions(self) -> Literal["rotary", "alibi", "t5"] | None:
-        """The positions that self-attention applies, or None if positions are added to the embeddings."""
+        """The positions that self-attention applies, or None if positions are added to the
+        embeddings."""
         return self.positions if self.positions in ("rotary", "alibi", "t5") else None
 
     @property
@@ -163,14 +238,19 @@ class TransformerConfig:
     def num_parameters(self) -> int:
         """The number of the model's parameters."""
         encoder_layers, decoder_layers = self.depths
-        key_value_heads, value_dim = self.num_key_value_heads or self.num_heads, self.value_dim or self._key_dim
+        key_value_heads, value_dim = (
+            self.num_key_value_heads or self.num_heads,
+            self.value_dim or self._key_dim,
+        )
         projected = self.num_heads * self._key_dim + key_value_heads * (self._key_dim + value_dim)
         attention = self.d_model * (projected + self.num_heads * value_dim)
         attention += projected + self.d_model if self.attention_bias else 0
         attention += 2 * self._key_dim if self.query_key_norm else 0
         norm = self.d_model if self.normalization == "rms" else 2 * self.d_model
         hidden = 2 * self.d_ff if self.gated else self.d_ff
-        feed_forward = self.d_model * (hidden + self.d_ff) + (hidden + self.d_model if self.feed_forward_bias else 0)
+        feed_forward = self.d_model * (hidden + self.d_ff) + (
+            hidden + self.d_model if self.feed_forward_bias else 0
+        )
         position_bias = T5_BUCKETS * self.num_heads if self.positions == "t5" else 0
         encoder_layer = attention + position_bias + feed_forward + 2 * norm
         decoder_layer = encoder_layer + attention + norm
@@ -200,20 +280,26 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 AttentionKind = Literal["cross", "encoder", "decoder"]
 LayerChoice = Annotated[
-    str, Rule("a positive number, all or last", lambda text: bool(re.fullmatch("all|last|[1-9][0-9]{0,8}", text)))
+    str,
+    Rule(
+        "a positive number, all or last",
+        lambda text: bool(re.fullmatch("all|last|[1-9][0-9]{0,8}", text)),
+    ),
 ]
 HeadChoice = Annotated[
-    str, Rule("a positive number or all", lambda text: bool(re.fullmatch("all|[1-9][0-9]{0,8}", text)))
+    str,
+    Rule("a positive number or all", lambda text: bool(re.fullmatch("all|[1-9][0-9]{0,8}", text))),
 ]
 
 
 @dataclasses.dataclass(frozen=True)
 class AttentionView:
-    """Which attention of a model a picture shows. The first layer and the first head have the number 1.
+    """Which attention of a model a picture shows. The first layer and the first head have the
+    number 1.
 
     Args:
-        kind: "cross", from the translation to the source; "encoder", from the source to itself; or "decoder", from the
-            translation to what was written before.
+        kind: "cross", from the translation to the source; "encoder", from the source to itself; or
+            "decoder", from the translation to what was written before.
 
     Example:
         >>> config = TransformerConfig.preset("base", source_vocab_size=100, target_vocab_size=100)
@@ -231,12 +317,14 @@ class AttentionView:
             check(name, getattr(self, name), rule)
 
     def layers(self, config: TransformerConfig, name: str = "layer") -> list[int]:
-        """Returns the layers that are shown, counted from 0; a ConfigError about `name` if the model lacks one."""
+        """Returns the layers that are shown, counted from 0; a ConfigError about `name` if the
+        model lacks one."""
         number = config.depths[0 if self.kind == "encoder" else 1]
         return [number - 1] if self.layer == "last" else _chosen(name, self.layer, number)
 
     def heads(self, config: TransformerConfig, name: str = "head") -> list[int]:
-        """Returns the heads that are shown, counted from 0; a ConfigError about `name` if the model lacks one."""
+        """Returns the heads that are shown, counted from 0; a ConfigError about `name` if the model
+        lacks one."""
         return _chosen(name, self.head, config.num_heads)
 
 

@@ -6,8 +6,8 @@
     training    TrainingConfig      how the model is trained
     data        DataConfig          which pairs of the text it is trained on, and how often
 
-`TransformerConfig` is in model.py. The annotation of a field is its rule (`keras_transformer/rules.py`); rules about
-several fields are in `__post_init__`.
+`TransformerConfig` is in model.py. The annotation of a field is its rule
+(`keras_transformer/rules.py`); rules about several fields are in `__post_init__`.
 """
 
 import dataclasses
@@ -41,12 +41,14 @@ class TokenizerConfig:
     """How text becomes tokens.
 
     Args:
-        kind: "bpe" or "unigram" (SentencePiece) or "wordpiece", which are learned from the training text; or
-            "sentencepiece", the SentencePiece model of an imported model. Defaults to "bpe".
-        vocab_size: int. Number of tokens, including the four special ones and eight placeholders; 5 to
-            1,000,000. Defaults to 8000.
-        shared: bool. Whether both languages share one vocabulary, as in the paper. Otherwise each has its own, of
-            `vocab_size` tokens, and `model.tie_embeddings` must be "target" or "none". Defaults to True.
+        kind: "bpe" or "unigram" (SentencePiece) or "wordpiece", which are learned from the training
+            text; or "sentencepiece", the SentencePiece model of an imported model. Defaults to
+            "bpe".
+        vocab_size: int. Number of tokens, including the four special ones and eight placeholders; 5
+            to 1,000,000. Defaults to 8000.
+        shared: bool. Whether both languages share one vocabulary, as in the paper. Otherwise each
+            has its own, of `vocab_size` tokens, and `model.tie_embeddings` must be "target" or
+            "none". Defaults to True.
 
     Raises:
         ConfigError: A value breaks its rule.
@@ -76,7 +78,10 @@ def _is_term(value: object) -> bool:
 
 Glossary = Annotated[
     dict[str, str],
-    Rule("a mapping of one or more terms to their translations, without white space around them", _is_glossary),
+    Rule(
+        "a mapping of one or more terms to their translations, without white space around them",
+        _is_glossary,
+    ),
 ]
 
 
@@ -85,31 +90,34 @@ class DecodingConfig:
     """How translations are searched (section 6.1 of the paper).
 
     Args:
-        beam_size: int. Hypotheses kept at each step, at most 1,000; 1 is greedy search. Defaults to 4.
-        length_penalty: float. α in `log P / ((5 + length) / 6) ** α`, at most 5: the higher, the longer the
-            translations. Defaults to 0.6.
-        max_extra_tokens: int. How many tokens a translation may have more than its source; at most 1,000,000.
-            Defaults to 50.
-        forbidden_tokens: str. Which tokens a translation never contains: "none"; "special", the padding and start
-            tokens; or "unknown", also the unknown token. Defaults to "none".
-        no_repeat_ngram_size: int. A translation does not contain the same n-gram of this many tokens twice; at most
-            1,000. For models that repeat themselves. Defaults to 0: n-grams may be repeated.
-        repetition_penalty: float. Above 1 to make tokens that a translation has already less probable, at most 100.
-            Defaults to 1: no penalty.
-        min_length: int. The fewest tokens of a translation that is not empty, with its end token; at most 1,000,000.
-            Defaults to 0.
-        shortlist: bool. Whether training ends with a shortlist, which makes translation faster: for each source token
-            the target tokens that may translate it. Translations are searched among these, whenever the model
-            directory has a shortlist. Defaults to False.
-        tag: str or None. The tag in front of every source, one of the vocabulary, such as ">>de<<". Defaults to None:
-            none.
-        placeholders: bool. Whether URLs, e-mail addresses, `{names}`, formats such as `%s` and tags such as `<b>` are
-            in a translation as they are in its source, each once; the first eight of a text. In training text, a
-            placeholder of the vocabulary stands for each that is on both sides of a pair, so that a model learns where
-            they belong. Defaults to False.
-        keep: list of str or None. Terms that placeholders stand for, too, where they are whole words. Defaults to None.
-        terms: dict or None. Translations of terms, which a model that was trained with `data.terms` is asked to use
-            where they are whole words; at most 5,000. Defaults to None.
+        beam_size: int. Hypotheses kept at each step, at most 1,000; 1 is greedy search. Defaults to
+            4.
+        length_penalty: float. α in `log P / ((5 + length) / 6) ** α`, at most 5: the higher, the
+            longer the translations. Defaults to 0.6.
+        max_extra_tokens: int. How many tokens a translation may have more than its source; at most
+            1,000,000. Defaults to 50.
+        forbidden_tokens: str. Which tokens a translation never contains: "none"; "special", the
+            padding and start tokens; or "unknown", also the unknown token. Defaults to "none".
+        no_repeat_ngram_size: int. A translation does not contain the same n-gram of this many
+            tokens twice; at most 1,000. For models that repeat themselves. Defaults to 0: n-grams
+            may be repeated.
+        repetition_penalty: float. Above 1 to make tokens that a translation has already less
+            probable, at most 100. Defaults to 1: no penalty.
+        min_length: int. The fewest tokens of a translation that is not empty, with its end token;
+            at most 1,000,000. Defaults to 0.
+        shortlist: bool. Whether training ends with a shortlist, which makes translation faster: for
+            each source token the target tokens that may translate it. Translations are searched
+            among these, whenever the model directory has a shortlist. Defaults to False.
+        tag: str or None. The tag in front of every source, one of the vocabulary, such as ">>de<<".
+            Defaults to None: none.
+        placeholders: bool. Whether URLs, e-mail addresses, `{names}`, formats such as `%s` and tags
+            such as `<b>` are in a translation as they are in its source, each once; the first eight
+            of a text. In training text, a placeholder of the vocabulary stands for each that is on
+            both sides of a pair, so that a model learns where they belong. Defaults to False.
+        keep: list of str or None. Terms that placeholders stand for, too, where they are whole
+            words. Defaults to None.
+        terms: dict or None. Translations of terms, which a model that was trained with `data.terms`
+            is asked to use where they are whole words; at most 5,000. Defaults to None.
 
     Raises:
         ConfigError: A value breaks its rule.
@@ -131,7 +139,10 @@ class DecodingConfig:
     def __post_init__(self) -> None:
         # Checked apart from the rule, whose message would print the terms instead of their number.
         if isinstance(self.terms, dict) and len(self.terms) > MAX_TERMS:
-            raise ConfigError(f"decoding.terms must have at most {MAX_TERMS:,} terms; received {len(self.terms):,}")
+            raise ConfigError(
+                f"decoding.terms must have at most {MAX_TERMS:,} terms; received "
+                f"{len(self.terms):,}"
+            )
         check_fields(self, "decoding")
         if self.keep is not None and not self.placeholders:
             raise ConfigError("decoding.keep needs decoding.placeholders=true")
@@ -146,55 +157,62 @@ class TrainingConfig:
 
     Args:
         steps: int. Number of updates; at most 1,000,000,000. Defaults to 100,000.
-        tokens_per_batch: int. At most this many source positions, and as many target positions, in a batch, on all
-            devices together; at most 10,000,000. Defaults to 25,000.
-        num_buckets: int. At most this many different batch shapes; more shapes mean less padding. At most 1,000.
-            Defaults to 12.
-        warmup_steps: int. Updates until the learning rate peaks; at most 1,000,000,000. Defaults to 4000.
+        tokens_per_batch: int. At most this many source positions, and as many target positions, in
+            a batch, on all devices together; at most 10,000,000. Defaults to 25,000.
+        num_buckets: int. At most this many different batch shapes; more shapes mean less padding.
+            At most 1,000. Defaults to 12.
+        warmup_steps: int. Updates until the learning rate peaks; at most 1,000,000,000. Defaults to
+            4000.
         peak_learning_rate: float or None. The peak; at most 1,000,000. Defaults to the paper's,
             `(d_model * warmup_steps) ** -0.5`.
-        decay: "inverse_sqrt", the paper's decay after the peak; "cosine", which reaches 0 at the last step and is
-            better for short training runs; or "constant", which stays at the peak, to fine-tune. Defaults to
-            "inverse_sqrt".
+        decay: "inverse_sqrt", the paper's decay after the peak; "cosine", which reaches 0 at the
+            last step and is better for short training runs; or "constant", which stays at the peak,
+            to fine-tune. Defaults to "inverse_sqrt".
         label_smoothing: float. ε_ls (section 5.4). Defaults to 0.1.
-        subword_dropout: float. BPE-dropout (Provilkov et al. 2020): rate at which merges are skipped in the
-            training text, so that the model sees a sentence in several segmentations. For small corpora, with
-            tokenizers of kind "bpe". Defaults to 0.
-        subword_samples: int. Segmentations of each sentence if `subword_dropout` is not 0, shapes of each sentence with
-            `data.augment`, and draws of terms with `data.terms`; at most 1,000. Defaults to 16.
-        consistency: float. α of R-Drop (Liang et al. 2021): each batch passes through the model twice with
-            different dropout, and a loss draws the two predictions together. For small corpora; takes twice the time.
-            At most 1,000. Defaults to 0: one pass, as in the paper.
-        guided_alignment: float. Weight of a loss by which the first head of the decoder's last layer learns to attend
-            to the source token that a token translates (Garg et al. 2019), as IBM Model 1 finds it in the training
-            text; at most 1,000, such as 0.1. For alignments, and for pictures of attention. Defaults to 0: none.
-        clip_norm: float or None. Largest norm of the gradient; at most 1,000,000. For training runs that diverge.
-            Defaults to None.
-        accumulate_steps: int. Number of parts in which a device computes its share of a batch, one after another, so
-            that larger batches fit into its memory; the result is the same. At most 1,000. Defaults to 1.
-        freeze: str. Which weights are not trained: "none"; "embeddings", and with them an output projection that
-            shares them; "encoder", its layers; or "both". To fine-tune on little text. Defaults to "none".
-        precision: "float32", "bfloat16" or "float16" (both mixed: weights stay in float32), or "auto": the one in
-            which the device multiplies fastest; float16 only on GPUs that do not have bfloat16. In float16, gradients
-            are scaled to its small range. A step in which one still overflows is skipped: it counts, but changes no
-            weights. Defaults to "auto".
-        validate_every: int. Updates between validations, which save a checkpoint; at most 1,000,000,000.
-            Defaults to 1000.
-        validate_by: "perplexity", or "bleu", which translates the validation text by greedy search: the score by
-            which checkpoints are compared. Defaults to "perplexity".
-        ema: float. Decay of an exponential moving average of the weights, which is validated, ranked, and
-            saved for translation. It covers about the last `1 / (1 - ema)` updates, but at most about a tenth of
-            all: 0.99 suits thousands of updates, 0.999 tens of thousands. It gains most while the learning rate is
-            high, and little once it has decayed to 0. Defaults to 0: no average.
-        patience: int or None. Training stops after this many validations without a new best; at most 1,000,000.
-            Defaults to None: never.
-        keep_checkpoints: int. How many of the last checkpoints are kept; at most 1,000. Defaults to 5.
+        subword_dropout: float. BPE-dropout (Provilkov et al. 2020): rate at which merges are
+            skipped in the training text, so that the model sees a sentence in several
+            segmentations. For small corpora, with tokenizers of kind "bpe". Defaults to 0.
+        subword_samples: int. Segmentations of each sentence if `subword_dropout` is not 0, shapes
+            of each sentence with `data.augment`, and draws of terms with `data.terms`; at most
+            1,000. Defaults to 16.
+        consistency: float. α of R-Drop (Liang et al. 2021): each batch passes through the model
+            twice with different dropout, and a loss draws the two predictions together. For small
+            corpora; takes twice the time. At most 1,000. Defaults to 0: one pass, as in the paper.
+        guided_alignment: float. Weight of a loss by which the first head of the decoder's last
+            layer learns to attend to the source token that a token translates (Garg et al. 2019),
+            as IBM Model 1 finds it in the training text; at most 1,000, such as 0.1. For
+            alignments, and for pictures of attention. Defaults to 0: none.
+        clip_norm: float or None. Largest norm of the gradient; at most 1,000,000. For training runs
+            that diverge. Defaults to None.
+        accumulate_steps: int. Number of parts in which a device computes its share of a batch, one
+            after another, so that larger batches fit into its memory; the result is the same. At
+            most 1,000. Defaults to 1.
+        freeze: str. Which weights are not trained: "none"; "embeddings", and with them an output
+            projection that shares them; "encoder", its layers; or "both". To fine-tune on little
+            text. Defaults to "none".
+        precision: "float32", "bfloat16" or "float16" (both mixed: weights stay in float32), or
+            "auto": the one in which the device multiplies fastest; float16 only on GPUs that do not
+            have bfloat16. In float16, gradients are scaled to its small range. A step in which one
+            still overflows is skipped: it counts, but changes no weights. Defaults to "auto".
+        validate_every: int. Updates between validations, which save a checkpoint; at most
+            1,000,000,000. Defaults to 1000.
+        validate_by: "perplexity", or "bleu", which translates the validation text by greedy search:
+            the score by which checkpoints are compared. Defaults to "perplexity".
+        ema: float. Decay of an exponential moving average of the weights, which is validated,
+            ranked, and saved for translation. It covers about the last `1 / (1 - ema)` updates, but
+            at most about a tenth of all: 0.99 suits thousands of updates, 0.999 tens of thousands.
+            It gains most while the learning rate is high, and little once it has decayed to 0.
+            Defaults to 0: no average.
+        patience: int or None. Training stops after this many validations without a new best; at
+            most 1,000,000. Defaults to None: never.
+        keep_checkpoints: int. How many of the last checkpoints are kept; at most 1,000. Defaults to
+            5.
         average_last: int. How many of the last checkpoints are averaged when training ends; at most
             `keep_checkpoints`. Defaults to 5.
-        average_best: int. How many of the best checkpoints are kept, and averaged instead of the last; at most
-            1,000. Defaults to 0.
-        seed: int. Seed of the initial weights, of the order of the text and of dropout; at most 4,294,967,295.
-            Defaults to 1.
+        average_best: int. How many of the best checkpoints are kept, and averaged instead of the
+            last; at most 1,000. Defaults to 0.
+        seed: int. Seed of the initial weights, of the order of the text and of dropout; at most
+            4,294,967,295. Defaults to 1.
 
     Raises:
         ConfigError: A value breaks its rule.
@@ -233,12 +251,15 @@ class TrainingConfig:
 
 
 def _is_script(value: str) -> bool:
-    """Whether `regex` knows all names of a list with commas as values of Unicode's property Script."""
+    """Whether `regex` knows all names of a list with commas as values of Unicode's property
+    Script."""
     import regex
 
     try:
         # Only letters, because the name becomes part of a pattern.
-        return all(name.isalpha() and regex.compile(rf"\p{{scx={name}}}") for name in scripts_of(value))
+        return all(
+            name.isalpha() and regex.compile(rf"\p{{scx={name}}}") for name in scripts_of(value)
+        )
     except regex.error:
         return False
 
@@ -248,27 +269,30 @@ def scripts_of(value: str) -> list[str]:
     return [name.strip().replace("_", "") for name in value.split(",")]
 
 
-Script = Annotated[str, Rule("the name of a Unicode script, such as Latin, or several with commas", _is_script)]
+Script = Annotated[
+    str, Rule("the name of a Unicode script, such as Latin, or several with commas", _is_script)
+]
 
 
 @dataclasses.dataclass(frozen=True)
 class AugmentConfig:
     """In which other shapes a model sees the training text, so that it translates them too.
 
-    Each field is a share of the pairs, from 0 to 1. Which pairs it is, and how they change, is drawn anew in each of
-    `training.subword_samples` epochs. A pair has at most one of the three cases, so that their shares sum to at most
-    1; everything else is drawn independently. URLs, tags and whatever else `decoding.placeholders` is about stay as
-    they are.
+    Each field is a share of the pairs, from 0 to 1. Which pairs it is, and how they change, is
+    drawn anew in each of `training.subword_samples` epochs. A pair has at most one of the three
+    cases, so that their shares sum to at most 1; everything else is drawn independently. URLs, tags
+    and whatever else `decoding.placeholders` is about stay as they are.
 
     Args:
         upper_case: float. UPPER CASE on both sides. Defaults to 0.
         title_case: float. Title Case on both sides. Defaults to 0.
         lower_case: float. lower case in the source; the target is written as usual. Defaults to 0.
-        no_final_punctuation: float. No full stop, question mark or exclamation mark at the end, on both sides. Defaults
-            to 0.
-        typos: float. Typing errors in the source: in one of ten words, but at least one, letters are swapped, dropped,
-            doubled, or replaced by a neighbor on the keyboard. Defaults to 0.
-        spaces: float. One of ten spaces of the source, but at least one, is doubled or missing. Defaults to 0.
+        no_final_punctuation: float. No full stop, question mark or exclamation mark at the end, on
+            both sides. Defaults to 0.
+        typos: float. Typing errors in the source: in one of ten words, but at least one, letters
+            are swapped, dropped, doubled, or replaced by a neighbor on the keyboard. Defaults to 0.
+        spaces: float. One of ten spaces of the source, but at least one, is doubled or missing.
+            Defaults to 0.
         emoji: float. The same emoji at the beginning or the end of both sides. Defaults to 0.
 
     Raises:
@@ -298,37 +322,46 @@ class AugmentConfig:
 class DataConfig:
     """Which pairs of the given text a model is trained on, and how often.
 
-    A pair is left out by the first filter that matches it, in the order of this list. Lengths are in characters,
-    because Chinese, Japanese and Thai text has no spaces between words. By default, a pair is left out only if a side
-    has no tokens or more than the model takes.
+    A pair is left out by the first filter that matches it, in the order of this list. Lengths are
+    in characters, because Chinese, Japanese and Thai text has no spaces between words. By default,
+    a pair is left out only if a side has no tokens or more than the model takes.
 
     Args:
-        weights: list of float or None. For each corpus, how often its pairs are used in an epoch: 2 is twice; 0.5 is
-            half of them, chosen at random but always in the same way; each from 0.001 to 1,000. Defaults to None: once.
-        tags: list of str or None. For each corpus, the tag in front of its sources, such as ">>de<<" for a language to
-            translate into or "<bt>" for back-translations; None for a corpus without one. A tag is one token of the
-            vocabulary, which no text contains. Defaults to None: no tags.
-        valid_tags: list of str or None. The same for the corpora to validate on, among `tags`. Pairs that are held out
-            keep theirs. Defaults to None: no tags.
-        terms: float. The share of the pairs in whose sources the translations of some words or phrases are written
-            beside them, drawn anew in each epoch, so that translations follow a glossary; at least 0 and below 1, such
-            as 0.1. Defaults to 0: none.
-        scores: list of str or None. For each corpus, a file with a number for each pair, such as `score` prints; None
-            for a corpus without one, all of whose pairs pass. Defaults to None: no scores.
-        min_score: float or None. Leaves out pairs with a lower score; -1,000,000 to 1,000,000. Defaults to None.
-        min_characters: int or None. Leaves out pairs with a side that is shorter; at most 1,000,000. Defaults to None.
-        max_characters: int or None. Leaves out pairs with a side that is longer; at most 1,000,000. Defaults to None.
-        max_length_ratio: float or None. Leaves out pairs whose longer side has more than this many times the characters
-            of the shorter; 1 to 1,000. Defaults to None.
-        source_script: str or None. The Unicode script of the source language, such as "Latin", or several with commas,
-            such as "Han, Hiragana, Katakana". Leaves out pairs with too few letters of this script. Defaults to None.
+        weights: list of float or None. For each corpus, how often its pairs are used in an epoch: 2
+            is twice; 0.5 is half of them, chosen at random but always in the same way; each from
+            0.001 to 1,000. Defaults to None: once.
+        tags: list of str or None. For each corpus, the tag in front of its sources, such as
+            ">>de<<" for a language to translate into or "<bt>" for back-translations; None for a
+            corpus without one. A tag is one token of the vocabulary, which no text contains.
+            Defaults to None: no tags.
+        valid_tags: list of str or None. The same for the corpora to validate on, among `tags`.
+            Pairs that are held out keep theirs. Defaults to None: no tags.
+        terms: float. The share of the pairs in whose sources the translations of some words or
+            phrases are written beside them, drawn anew in each epoch, so that translations follow a
+            glossary; at least 0 and below 1, such as 0.1. Defaults to 0: none.
+        scores: list of str or None. For each corpus, a file with a number for each pair, such as
+            `score` prints; None for a corpus without one, all of whose pairs pass. Defaults to
+            None: no scores.
+        min_score: float or None. Leaves out pairs with a lower score; -1,000,000 to 1,000,000.
+            Defaults to None.
+        min_characters: int or None. Leaves out pairs with a side that is shorter; at most
+            1,000,000. Defaults to None.
+        max_characters: int or None. Leaves out pairs with a side that is longer; at most 1,000,000.
+            Defaults to None.
+        max_length_ratio: float or None. Leaves out pairs whose longer side has more than this many
+            times the characters of the shorter; 1 to 1,000. Defaults to None.
+        source_script: str or None. The Unicode script of the source language, such as "Latin", or
+            several with commas, such as "Han, Hiragana, Katakana". Leaves out pairs with too few
+            letters of this script. Defaults to None.
         target_script: str or None. The same for the target. Defaults to None.
-        min_script_share: float. The least share of letters in the script; above 0 and at most 1. A side without
-            letters passes. Defaults to 0.5.
+        min_script_share: float. The least share of letters in the script; above 0 and at most 1. A
+            side without letters passes. Defaults to 0.5.
         remove_copies: bool. Leaves out pairs whose target is their source. Defaults to False.
-        remove_duplicates: bool. Leaves out pairs that came before, with the same source and the same target. Takes 8
-            bytes of memory for each pair, and at moments twice as much. Defaults to False.
-        augment: AugmentConfig. Other shapes in which the model sees the training text. Defaults to none.
+        remove_duplicates: bool. Leaves out pairs that came before, with the same source and the
+            same target. Takes 8 bytes of memory for each pair, and at moments twice as much.
+            Defaults to False.
+        augment: AugmentConfig. Other shapes in which the model sees the training text. Defaults to
+            none.
 
     Raises:
         ConfigError: A value breaks its rule.
@@ -352,10 +385,17 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "data")
-        require(isinstance(self.augment, AugmentConfig), "data.augment", "an AugmentConfig", self.augment)
+        require(
+            isinstance(self.augment, AugmentConfig),
+            "data.augment",
+            "an AugmentConfig",
+            self.augment,
+        )
         for name, other in (("min_score", "scores"), ("scores", "min_score")):
             is_given = getattr(self, name) is not None or getattr(self, other) is None
-            require(is_given, f"data.{name}", f"given together with data.{other}", getattr(self, name))
+            require(
+                is_given, f"data.{name}", f"given together with data.{other}", getattr(self, name)
+            )
         fewest, most = self.min_characters, self.max_characters
         if fewest is not None and most is not None:
             require(fewest <= most, "data.min_characters", f"at most max_characters={most}", fewest)
@@ -378,9 +418,18 @@ class Config:
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
 
     def __post_init__(self) -> None:
-        kind, tied, neighborhood = self.tokenizer.kind, self.model.tie_embeddings, self.model.neighborhood
+        kind, tied, neighborhood = (
+            self.tokenizer.kind,
+            self.model.tie_embeddings,
+            self.model.neighborhood,
+        )
         dropout, alignment = self.training.subword_dropout, self.training.guided_alignment
-        require(not dropout or kind == "bpe", "training.subword_dropout", f"0 if tokenizer.kind={kind}", dropout)
+        require(
+            not dropout or kind == "bpe",
+            "training.subword_dropout",
+            f"0 if tokenizer.kind={kind}",
+            dropout,
+        )
         # Two imported SentencePiece models may have one vocabulary.
         may_be_tied = self.tokenizer.shared or kind == "sentencepiece"
         rule = "'target' or 'none' if tokenizer.shared=False"

@@ -1,4 +1,5 @@
-"""What the sections of a configuration are made of: values besides numbers, and mappings, as YAML gives them."""
+"""What the sections of a configuration are made of: values besides numbers, and mappings, as YAML
+gives them."""
 
 import dataclasses
 import difflib
@@ -44,12 +45,14 @@ Language = Literal[
 
 
 def source_language(languages: str) -> Language | None:
-    """Returns the first of two languages, such as "en-de" or "zh_TW-en", or None if it has no rules of its own."""
+    """Returns the first of two languages, such as "en-de" or "zh_TW-en", or None if it has no rules
+    of its own."""
     code = languages.partition("-")[0].partition("_")[0]
     return cast(Language, code) if code in get_args(Language) else None
 
 
-# A tag is a special piece of a vocabulary that stands in front of a source, such as the language to translate into.
+# A tag is a special piece of a vocabulary that stands in front of a source, such as the language to
+# translate into.
 _NAME = r"[A-Za-z0-9_.:@=+-]{1,50}"
 # The special pieces that every vocabulary has, and those of bytes, are no tags.
 _TAG = rf"<(?!(pad|unk|start|s|0x[0-9A-F]{{2}})>){_NAME}>|>>{_NAME}<<"
@@ -70,16 +73,19 @@ Tag = Annotated[str, Rule("a tag such as <bt> or >>de<<", is_tag)]
 
 
 def section_of(sections: Mapping[str, object], name: str) -> Any:
-    """Returns a section as YAML gives it; an empty or missing one, which YAML gives as None, has no keys."""
+    """Returns a section as YAML gives it; an empty or missing one, which YAML gives as None, has no
+    keys."""
     values = sections.get(name)
     return {} if values is None else values
 
 
 def from_dict(cls: type[Section], values: Mapping[str, object], section: str = "") -> Section:
-    """Makes a configuration, or a section of it, from nested mappings; an empty or missing section has its defaults.
+    """Makes a configuration, or a section of it, from nested mappings; an empty or missing section
+    has its defaults.
 
     Raises:
-        ConfigError: A key is unknown (the message suggests the nearest) or missing, or a value breaks its rule.
+        ConfigError: A key is unknown (the message suggests the nearest) or missing, or a value
+            breaks its rule.
     """
     fields = dataclasses.fields(cls)
     check_keys(values, [field.name for field in fields], section)
@@ -99,17 +105,23 @@ def check_keys(values: object, known: Iterable[str], section: str = "") -> None:
     known = list(known)
     if not isinstance(values, Mapping):
         received = f"{section}={shown(values)}" if section else shown(values)
-        raise ConfigError(f"{section or 'the configuration'} must be a mapping; received {received}")
+        raise ConfigError(
+            f"{section or 'the configuration'} must be a mapping; received {received}"
+        )
     for key in values:
         if key not in known:
             name = key if isinstance(key, str) else shown(key)
             nearest = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys: {', '.join(known)}"
-            raise ConfigError(f"unknown configuration key {shown(f'{section}.{name}' if section else name)}; {hint}")
+            raise ConfigError(
+                f"unknown configuration key {shown(f'{section}.{name}' if section else name)}; "
+                f"{hint}"
+            )
 
 
 def check_fields(instance: "DataclassInstance", section: str) -> None:
-    """Checks every field of a dataclass instance, and turns NumPy's numbers, and integers for floats, into Python's."""
+    """Checks every field of a dataclass instance, and turns NumPy's numbers, and integers for
+    floats, into Python's."""
     hints = typing.get_type_hints(type(instance), include_extras=True)
     for field in dataclasses.fields(instance):
         value = plain(getattr(instance, field.name))

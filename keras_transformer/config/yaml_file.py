@@ -16,10 +16,12 @@ _MAX_DEPTH = 10
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads only what a configuration needs of YAML, so that no text takes long or gives anything but plain values.
+    """Reads only what a configuration needs of YAML, so that no text takes long or gives anything
+    but plain values.
 
-    An alias may stand only for a single value. Tags, deep nesting, merged or repeated keys, and dates are not allowed.
-    Numbers are decimal, as in YAML 1.2: `5e-4` and `1e3` are numbers, `010` is ten, and `1:30` is text.
+    An alias may stand only for a single value. Tags, deep nesting, merged or repeated keys, and
+    dates are not allowed. Numbers are decimal, as in YAML 1.2: `5e-4` and `1e3` are numbers, `010`
+    is ten, and `1:30` is text.
     """
 
     depth = 0
@@ -37,7 +39,9 @@ class _Loader(yaml.SafeLoader):
             _refuse("an alias may stand for a single value only", event)
         return node
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
+    def construct_mapping(
+        self, node: yaml.MappingNode, deep: bool = False
+    ) -> dict[Hashable, object]:
         names = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
@@ -48,7 +52,8 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Puts text in quotes that `_Loader`, or another reader of YAML, would take for something else."""
+    """Puts text in quotes that `_Loader`, or another reader of YAML, would take for something
+    else."""
 
 
 def _construct_float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float | int:
@@ -58,7 +63,8 @@ def _construct_float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float | 
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    """Escapes the line breaks of Unicode, in double quotes: a reader of YAML would take some of them for spaces."""
+    """Escapes the line breaks of Unicode, in double quotes: a reader of YAML would take some of
+    them for spaces."""
     style = '"' if set(text) & set("\x85\u2028\u2029") else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
 
@@ -68,7 +74,9 @@ def _refuse(problem: str, place: yaml.Event | yaml.Node | None = None) -> NoRetu
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] in ("null", "bool")]
+    first: [
+        (tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] in ("null", "bool")
+    ]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 for _tag, _pattern, _first in (
@@ -77,7 +85,9 @@ for _tag, _pattern, _first in (
     ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+."),
 ):
     for _class in (_Loader, _Dumper):
-        _class.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})$"), list(_first))
+        _class.add_implicit_resolver(
+            f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})$"), list(_first)
+        )
 _Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
 _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 _Dumper.add_representer(str, _represent_text)
@@ -104,11 +114,13 @@ def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def yaml_of(sections: Mapping[str, object]) -> str:
-    """Returns YAML from which `read_sections` reads the same; a ConfigError if it would be too long for that."""
+    """Returns YAML from which `read_sections` reads the same; a ConfigError if it would be too long
+    for that."""
     text = yaml.dump(sections, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     if len(text) > _MAX_CHARACTERS:
         raise ConfigError(
-            f"the configuration must have at most {_MAX_CHARACTERS:,} characters in YAML; it has {len(text):,}"
+            f"the configuration must have at most {_MAX_CHARACTERS:,} characters in YAML; it has "
+            f"{len(text):,}"
         )
     return text
 
@@ -118,12 +130,15 @@ def parse_value(text: str) -> Any:
     try:
         return _parse(text)
     except yaml.MarkedYAMLError as error:
-        raise ConfigError(f"the value cannot be read as YAML ({error.problem}); received {shown(text)}") from None
+        raise ConfigError(
+            f"the value cannot be read as YAML ({error.problem}); received {shown(text)}"
+        ) from None
 
 
 @contextlib.contextmanager
 def naming_source(source: object) -> Iterator[None]:
-    """Puts the file, or whatever else a value comes from, in front of the message of a ConfigError."""
+    """Puts the file, or whatever else a value comes from, in front of the message of a
+    ConfigError."""
     try:
         yield
     except ConfigError as error:
@@ -131,7 +146,8 @@ def naming_source(source: object) -> Iterator[None]:
 
 
 def _parse(text: str) -> Any:
-    """Reads YAML; whatever is wrong with it is the `problem` of a MarkedYAMLError, which may have no mark."""
+    """Reads YAML; whatever is wrong with it is the `problem` of a MarkedYAMLError, which may have
+    no mark."""
     if len(text) > _MAX_CHARACTERS:
         _refuse(f"longer than {_MAX_CHARACTERS:,} characters")
     try:

@@ -1,10 +1,12 @@
-"""Search for target sequences, or draw them, with any model that implements a small protocol (`protocol.py`).
+"""Search for target sequences, or draw them, with any model that implements a small protocol
+(`protocol.py`).
 
-    step, state = model.start_decoding(source, beam_size)
-    hypotheses = beam_search(step, state, max_lengths, max_length=50, start_id=2, end_id=3, beam_size=beam_size)
+    step, state = model.start_decoding(source, beam_size) hypotheses = beam_search(step, state,
+    max_lengths, max_length=50, start_id=2, end_id=3, beam_size=beam_size)
 
-Nothing that a search does per step grows with the prefix: it records each step's tokens and parents, and follows
-the record back from the ends of the sequences once, when all of them are finished.
+Nothing that a search does per step grows with the prefix: it records each step's tokens and
+parents, and follows the record back from the ends of the sequences once, when all of them are
+finished.
 """
 
 from .beam_search import beam_search
@@ -12,4 +14,12 @@ from .constraints import Constraints
 from .greedy_and_sampling import greedy_search, sample
 from .protocol import Decodable, Hypotheses, Step
 
-__all__ = ["Constraints", "Decodable", "Hypotheses", "Step", "beam_search", "greedy_search", "sample"]
+__all__ = [
+    "Constraints",
+    "Decodable",
+    "Hypotheses",
+    "Step",
+    "beam_search",
+    "greedy_search",
+    "sample",
+]

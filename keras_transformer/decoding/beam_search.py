@@ -28,8 +28,8 @@ class _Results(NamedTuple):
 class _Active(NamedTuple, Generic[State]):
     """The sequences that are still searched.
 
-    A hypothesis whose log probability is -inf is dead, as is all that continues it. A sequence is finished when all
-    its hypotheses are dead.
+    A hypothesis whose log probability is -inf is dead, as is all that continues it. A sequence is
+    finished when all its hypotheses are dead.
     """
 
     rows: Tensor  # int32 (n,), places in the batch
@@ -57,28 +57,30 @@ def beam_search(
 ) -> Hypotheses:
     """Searches for the sequences with the highest `log P / ((5 + length) / 6) ** length_penalty`.
 
-    Section 6.1 of "Attention Is All You Need", with the length penalty of Wu et al. (2016); the length includes the
-    end token. If one of the best beam_size continuations of a sequence's hypotheses ends, it is finished. The best
-    beam_size continuations that do not end are continued. At the maximum length of a sequence, all hypotheses end. The
-    search for a sequence ends as soon as no hypothesis can still get among its n_best. Ties go to the hypothesis that
-    finished first, then to the lower index in the beam, then to the lower token id.
+    Section 6.1 of "Attention Is All You Need", with the length penalty of Wu et al. (2016); the
+    length includes the end token. If one of the best beam_size continuations of a sequence's
+    hypotheses ends, it is finished. The best beam_size continuations that do not end are continued.
+    At the maximum length of a sequence, all hypotheses end. The search for a sequence ends as soon
+    as no hypothesis can still get among its n_best. Ties go to the hypothesis that finished first,
+    then to the lower index in the beam, then to the lower token id.
 
     Args:
         step: the step function, see `keras_transformer.decoding.protocol`.
         state: what the first call of `step` receives.
-        max_lengths: the most tokens of each sequence, including the end token. A sequence that reaches it is truncated
-            there; 0 gives an empty sequence with score 0.
+        max_lengths: the most tokens of each sequence, including the end token. A sequence that
+            reaches it is truncated there; 0 gives an empty sequence with score 0.
         max_length: the most tokens of any sequence, the size of the result.
-        start_id: the token at position 0; or the tokens that each sequence starts with, int (batch, n), of which the
-            state knows all but the last, which is at position 0. Negative ids are padding.
+        start_id: the token at position 0; or the tokens that each sequence starts with, int (batch,
+            n), of which the state knows all but the last, which is at position 0. Negative ids are
+            padding.
         end_id: the token that ends a sequence, or several of which each does.
         beam_size: hypotheses that are continued at each step. Defaults to 4.
-        length_penalty: at least 0. At 0 the log probability ranks the sequences; the higher, the better longer ones
-            rank. Defaults to 0.6.
+        length_penalty: at least 0. At 0 the log probability ranks the sequences; the higher, the
+            better longer ones rank. Defaults to 0.6.
         n_best: sequences to return, at most `beam_size`. Defaults to 1.
         constraints: which tokens may be chosen. Defaults to no constraints.
-        drop_finished: whether finished sequences leave the batch. Shapes must be able to change in a loop:
-            TensorFlow, with an unknown batch size. Defaults to False.
+        drop_finished: whether finished sequences leave the batch. Shapes must be able to change in
+            a loop: TensorFlow, with an unknown batch size. Defaults to False.
 
     Returns:
         `Hypotheses`.
@@ -112,34 +114,47 @@ def beam_search(
         parents, newest = active.links[..., 0], active.links[..., 1]
         history = active.history.append(newest, parents)
         logits, state = step(constraints.token_at(newest), parents, position, active.state)
-        logits, allowed_logits = constraints.apply(logits, newest, history, position, active.max_lengths, end_ids)
-        # At least beam_size of these do not end: each hypothesis has only one continuation for each end token.
+        logits, allowed_logits = constraints.apply(
+            logits, newest, history, position, active.max_lengths, end_ids
+        )
+        # At least beam_size of these do not end: each hypothesis has only one continuation for each
+        # end token.
         num_continuations = (1 + len(end_ids)) * beam_size
-        log_probs, token_ids = continuations(active.log_probs, logits, allowed_logits, num_continuations)
+        log_probs, token_ids = continuations(
+            active.log_probs, logits, allowed_logits, num_continuations
+        )
         k = token_ids.shape[-1]  # log_probs and token_ids: (n, beam_size, k)
         flat_shape = (ops.shape(log_probs)[0], beam_size * k)
         log_probs = reshape_inferring(log_probs, flat_shape)
         log_probs, indices = stable_top_k(log_probs, beam_size * min(1 + len(end_ids), k))
-        parents = indices // k  # (n, num_continuations or fewer), as token_ids and log_probs are now
+        parents = (
+            indices // k
+        )  # (n, num_continuations or fewer), as token_ids and log_probs are now
         token_ids = gather_in_rows(reshape_inferring(token_ids, flat_shape), indices)
 
         length = position + 1
         is_end = is_any_of(token_ids, end_ids) | (length >= active.max_lengths)
         is_finished = is_end & (np.arange(is_end.shape[-1]) < beam_size)
-        new_scores = ops.where(is_finished, log_probs / _penalty(length, length_penalty), IMPOSSIBLE)
+        new_scores = ops.where(
+            is_finished, log_probs / _penalty(length, length_penalty), IMPOSSIBLE
+        )
         new_ends = ops.stack([ops.full_like(parents, length), parents, token_ids], axis=-1)
         # Ties go to the hypothesis that finished first.
-        scores, kept = stable_top_k(ops.concatenate([active.results.scores, new_scores], axis=1), n_best)
+        scores, kept = stable_top_k(
+            ops.concatenate([active.results.scores, new_scores], axis=1), n_best
+        )
         ends = gather_in_rows(ops.concatenate([active.results.ends, new_ends], axis=1), kept)
 
         log_probs, kept = stable_top_k(ops.where(is_end, IMPOSSIBLE, log_probs), beam_size)
         links = gather_in_rows(ops.stack([parents, token_ids], axis=-1), kept)
-        # The search for a sequence ends when its n_best cannot change any more: log P only falls, and no length divides
-        # it by more than the maximum length does.
+        # The search for a sequence ends when its n_best cannot change any more: log P only falls,
+        # and no length divides it by more than the maximum length does.
         attainable = log_probs[:, :1] / _penalty(active.max_lengths, length_penalty)
         log_probs = ops.where(scores[:, -1:] >= attainable, IMPOSSIBLE, log_probs)
         results = _Results(scores, ends)
-        return active._replace(results=results, links=links, log_probs=log_probs, history=history, state=state), links
+        return active._replace(
+            results=results, links=links, log_probs=log_probs, history=history, state=state
+        ), links
 
     batch = ops.shape(max_lengths)[0]
     parents = ops.broadcast_to(ops.arange(beam_size, dtype="int32"), (batch, beam_size))
@@ -158,10 +173,15 @@ def beam_search(
         history=constraints.start_history(start_ids, max_length, beam_size),
         state=state,
     )
-    # int32, the links of every step. The last row stays unused: it gives a compiler a row to read if max_length is 0.
+    # int32, the links of every step. The last row stays unused: it gives a compiler a row to read
+    # if max_length is 0.
     record = ops.zeros((max_length + 1, batch, beam_size, 2), "int32")
     num_steps, record, (scores, ends) = extend_until_finished(
-        extend, lambda active: ops.any(active.log_probs > IMPOSSIBLE, axis=-1), active, record, drop_finished
+        extend,
+        lambda active: ops.any(active.log_probs > IMPOSSIBLE, axis=-1),
+        active,
+        record,
+        drop_finished,
     )
     token_ids = constraints.token_at(_read_back(record, num_steps, ends, max_length))
     return Hypotheses(token_ids, ends[..., 0], scores)
@@ -172,11 +192,16 @@ def _penalty(lengths: Tensor, length_penalty: float) -> Tensor:
 
 
 def _read_back(record: Tensor, num_steps: Tensor, ends: Tensor, max_length: Dimension) -> Tensor:
-    """Follows the links from each end (batch, n_best, 3) to the start: token ids (batch, n_best, max_length)."""
+    """Follows the links from each end (batch, n_best, 3) to the start: token ids (batch, n_best,
+    max_length)."""
     lengths, last_links = ends[..., 0], ends[..., 1:]
 
-    def prepend(position: Tensor, links: Tensor, token_ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        links = gather_in_rows(ops.take(record, position, axis=0), links[..., 0])  # (batch, n_best, 2)
+    def prepend(
+        position: Tensor, links: Tensor, token_ids: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        links = gather_in_rows(
+            ops.take(record, position, axis=0), links[..., 0]
+        )  # (batch, n_best, 2)
         links = ops.where((position < lengths - 1)[..., None], links, last_links)
         newest = ops.where(position < lengths, links[..., 1], 0)
         token_ids = ops.scatter_update(token_ids, ops.reshape(position, (1, 1)), newest[None])

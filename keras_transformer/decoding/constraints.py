@@ -1,4 +1,5 @@
-"""The constraints of a search: which tokens a hypothesis may have next, and which become less probable."""
+"""The constraints of a search: which tokens a hypothesis may have next, and which become less
+probable."""
 
 import functools
 import math
@@ -32,34 +33,40 @@ class History(NamedTuple):
         newest: Annotated[Tensor, "int32 (batch, beam_size)"],
         parents: Annotated[Tensor, "int32 (batch, beam_size)"] | None = None,
     ) -> "History":
-        """Returns the history with the newest token of each hypothesis, which continues its parent, or itself."""
+        """Returns the history with the newest token of each hypothesis, which continues its parent,
+        or itself."""
         if isinstance(self.token_ids, tuple):
             return self
         token_ids = self.token_ids if parents is None else gather_in_rows(self.token_ids, parents)
-        return self._replace(token_ids=ops.concatenate([token_ids[:, :, 1:], newest[..., None]], axis=2))
+        return self._replace(
+            token_ids=ops.concatenate([token_ids[:, :, 1:], newest[..., None]], axis=2)
+        )
 
 
 class Constraints(NamedTuple):
     """The constraints of a search.
 
-    The repetition penalty changes probabilities, and scores are those of the changed ones. All other constraints forbid
-    tokens and leave the probabilities of the others as they are.
+    The repetition penalty changes probabilities, and scores are those of the changed ones. All
+    other constraints forbid tokens and leave the probabilities of the others as they are.
 
     Attributes:
-        repetition_penalty: above 1 to make tokens less probable that a sequence has already, those that it starts with
-            included: their logits are divided by it if they are positive, multiplied by it otherwise (Keskar et al.,
-            "CTRL", 2019, section 4.1). Defaults to 1: no penalty.
-        no_repeat_ngram_size: no sequence, with the tokens that it starts with, has the same n-gram of this size twice.
-            Defaults to 0: n-grams may be repeated.
-        min_length: the fewest tokens, including the end token: no sequence ends before, unless it reaches its maximum.
-            Defaults to 0.
+        repetition_penalty: above 1 to make tokens less probable that a sequence has already, those
+            that it starts with included: their logits are divided by it if they are positive,
+            multiplied by it otherwise (Keskar et al., "CTRL", 2019, section 4.1). Defaults to 1: no
+            penalty.
+        no_repeat_ngram_size: no sequence, with the tokens that it starts with, has the same n-gram
+            of this size twice. Defaults to 0: n-grams may be repeated.
+        min_length: the fewest tokens, including the end token: no sequence ends before, unless it
+            reaches its maximum. Defaults to 0.
         forbidden_ids: tokens that are never chosen. Defaults to none.
-        exactly_once: which of the last n tokens of the vocabulary, or of the candidates, each sequence has exactly
-            once, counting those that it starts with. A sequence does not end before it has them, and has none of the
-            others of these n. Its maximum length must have room for them. Defaults to None: no such rule.
-        candidates: the tokens that may be chosen, ascending, if the step function returns the logits of these alone.
-            They begin with 0, 1, 2, ... up to the highest id among the end tokens, the forbidden tokens and a start
-            token that is an int. Defaults to None: the whole vocabulary.
+        exactly_once: which of the last n tokens of the vocabulary, or of the candidates, each
+            sequence has exactly once, counting those that it starts with. A sequence does not end
+            before it has them, and has none of the others of these n. Its maximum length must have
+            room for them. Defaults to None: no such rule.
+        candidates: the tokens that may be chosen, ascending, if the step function returns the
+            logits of these alone. They begin with 0, 1, 2, ... up to the highest id among the end
+            tokens, the forbidden tokens and a start token that is an int. Defaults to None: the
+            whole vocabulary.
     """
 
     repetition_penalty: float | Tensor = 1.0
@@ -70,32 +77,44 @@ class Constraints(NamedTuple):
     candidates: Annotated[Tensor, "int32 (number of candidates,)"] | None = None
 
     def check(self) -> None:
-        """Raises a ConfigError if a value breaks its rule; the values of tensors may not be known yet."""
+        """Raises a ConfigError if a value breaks its rule; the values of tensors may not be known
+        yet."""
         if not ops.is_tensor(self.repetition_penalty):
             check("repetition_penalty", self.repetition_penalty, Positive)
         check("no_repeat_ngram_size", self.no_repeat_ngram_size, Count)
         if not ops.is_tensor(self.min_length):
             check("min_length", self.min_length, Count)
 
-    # A search among candidates identifies a token by its place in their list. Places are in the order of token ids, so
-    # that ties are broken as in a search among all tokens.
+    # A search among candidates identifies a token by its place in their list. Places are in the
+    # order of token ids, so that ties are broken as in a search among all tokens.
 
-    def place_of(self, token_ids: Annotated[Tensor, "int32 (batch, n)"]) -> Annotated[Tensor, "int32 (batch, n)"]:
-        """Returns the places of tokens that are among the candidates; negative ids stay as they are."""
+    def place_of(
+        self, token_ids: Annotated[Tensor, "int32 (batch, n)"]
+    ) -> Annotated[Tensor, "int32 (batch, n)"]:
+        """Returns the places of tokens that are among the candidates; negative ids stay as they
+        are."""
         if self.candidates is None:
             return token_ids
         # `ops.searchsorted` of Keras 3.15 takes only one row on TensorFlow.
         places = ops.searchsorted(self.candidates, ops.reshape(token_ids, (-1,)))
-        return ops.where(token_ids < 0, token_ids, ops.cast(ops.reshape(places, ops.shape(token_ids)), "int32"))
+        return ops.where(
+            token_ids < 0, token_ids, ops.cast(ops.reshape(places, ops.shape(token_ids)), "int32")
+        )
 
-    def token_at(self, places: Annotated[Tensor, "int32 (...)"]) -> Annotated[Tensor, "int32 (...)"]:
+    def token_at(
+        self, places: Annotated[Tensor, "int32 (...)"]
+    ) -> Annotated[Tensor, "int32 (...)"]:
         """Returns the tokens at places of the list of candidates."""
         return places if self.candidates is None else take_rows(self.candidates, places)
 
     def start_history(
-        self, start_ids: Annotated[Tensor, "int32 (batch, n)"], max_length: Dimension, beam_size: int = 1
+        self,
+        start_ids: Annotated[Tensor, "int32 (batch, n)"],
+        max_length: Dimension,
+        beam_size: int = 1,
     ) -> History:
-        """Returns the history of hypotheses that begin with all start tokens but the last, for max_length more."""
+        """Returns the history of hypotheses that begin with all start tokens but the last, for
+        max_length more."""
         if not (self._has_penalty or self.no_repeat_ngram_size or self.exactly_once is not None):
             return History((), ())
         batch = ops.shape(start_ids)[0]
@@ -123,8 +142,9 @@ class Constraints(NamedTuple):
             position: of the newest tokens.
 
         Returns:
-            The logits with the repetition penalty, from which probabilities are computed; and the same with -inf for
-            tokens that are forbidden. If nothing is forbidden, that is the same tensor.
+            The logits with the repetition penalty, from which probabilities are computed; and the
+            same with -inf for tokens that are forbidden. If nothing is forbidden, that is the same
+            tensor.
         """
         logits = ops.cast(logits, "float32")
         if tuple(logits.shape[:2]) != tuple(newest.shape):
@@ -137,7 +157,12 @@ class Constraints(NamedTuple):
         if self.forbidden_ids:
             if isinstance(vocab_size, int):
                 is_known = all(0 <= token_id < vocab_size for token_id in self.forbidden_ids)
-                require(is_known, "forbidden_ids", f"from 0 to {vocab_size - 1}", tuple(self.forbidden_ids))
+                require(
+                    is_known,
+                    "forbidden_ids",
+                    f"from 0 to {vocab_size - 1}",
+                    tuple(self.forbidden_ids),
+                )
             allowed_logits = allowed_logits + _minus_infinity_at(self.forbidden_ids, vocab_size)
         if end_ids and (ops.is_tensor(self.min_length) or self.min_length > 1):
             is_too_short = position + 1 < self.min_length
@@ -160,17 +185,23 @@ class Constraints(NamedTuple):
 NO_CONSTRAINTS = Constraints()
 
 
-def is_any_of(token_ids: Annotated[Tensor, "int (...)"], choices: Sequence[int]) -> Annotated[Tensor, "bool (...)"]:
+def is_any_of(
+    token_ids: Annotated[Tensor, "int (...)"], choices: Sequence[int]
+) -> Annotated[Tensor, "bool (...)"]:
     """Returns where a token is one of several."""
     if not choices:
         return ops.zeros_like(token_ids, "bool")
     return functools.reduce(ops.logical_or, [ops.equal(token_ids, choice) for choice in choices])
 
 
-def _minus_infinity_at(token_ids: Sequence[int], vocab_size: Dimension) -> Annotated[Tensor, "float32 (vocab_size,)"]:
+def _minus_infinity_at(
+    token_ids: Sequence[int], vocab_size: Dimension
+) -> Annotated[Tensor, "float32 (vocab_size,)"]:
     if isinstance(vocab_size, int):
         return np.where(np.isin(np.arange(vocab_size), token_ids), MINUS_INFINITY, np.float32(0))
-    return ops.where(is_any_of(ops.arange(vocab_size, dtype="int32"), token_ids), MINUS_INFINITY, np.float32(0))
+    return ops.where(
+        is_any_of(ops.arange(vocab_size, dtype="int32"), token_ids), MINUS_INFINITY, np.float32(0)
+    )
 
 
 def _penalize_repetition(
@@ -213,7 +244,9 @@ def _repeats_ngram(
         newest = seen[:, i + 1 - size][:, None]
         is_repeat = is_repeat & ops.equal(seen[:, i : i + 1 - size], newest) & (newest >= 0)
     # Tokens that would repeat nothing are replaced by an additional last column, which is cut off.
-    places = ops.arange(num_rows, dtype="int32")[:, None] * (vocab_size + 1) + ops.where(is_repeat, last, vocab_size)
+    places = ops.arange(num_rows, dtype="int32")[:, None] * (vocab_size + 1) + ops.where(
+        is_repeat, last, vocab_size
+    )
     marks = ops.scatter_update(
         ops.zeros((num_rows * (vocab_size + 1),), "int32"),
         ops.reshape(places, (-1, 1)),
@@ -229,11 +262,16 @@ def _breaks_exactly_once(
     end_ids: Sequence[int],
     vocab_size: Dimension,
 ) -> Annotated[Tensor, "bool (batch, beam_size, vocab_size)"]:
-    """Returns which next tokens would leave out a token that is required, repeat one, or be one that is not."""
+    """Returns which next tokens would leave out a token that is required, repeat one, or be one
+    that is not."""
     n = history.exactly_once.shape[1]
     first = vocab_size - n
-    is_seen = ops.any(ops.equal(history.token_ids[..., None], first + ops.arange(n, dtype="int32")), axis=2)
-    is_missing = ops.logical_and(history.exactly_once[:, None], ops.logical_not(is_seen))  # (batch, beam_size, n)
+    is_seen = ops.any(
+        ops.equal(history.token_ids[..., None], first + ops.arange(n, dtype="int32")), axis=2
+    )
+    is_missing = ops.logical_and(
+        history.exactly_once[:, None], ops.logical_not(is_seen)
+    )  # (batch, beam_size, n)
     num_missing = ops.sum(ops.cast(is_missing, "int32"), axis=2)
     # The missing tokens need all the room that is left.
     is_full = (num_missing >= num_left)[..., None]

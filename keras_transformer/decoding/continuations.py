@@ -9,7 +9,8 @@ from keras import ops
 from ..gather import gather_in_rows
 from ..tensors import Dimension, Tensor, last_size, reshape_inferring
 
-# For vocabularies whose size is only known at run time; fast for the 1,000 to 4,000 tokens of a shortlist.
+# For vocabularies whose size is only known at run time; fast for the 1,000 to 4,000 tokens of a
+# shortlist.
 _GROUP_SIZE = 16
 
 
@@ -18,23 +19,31 @@ def continuations(
     logits: Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"],
     allowed_logits: Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"],
     k: int,
-) -> tuple[Annotated[Tensor, "float32 (batch, beam_size, k)"], Annotated[Tensor, "int32 (batch, beam_size, k)"]]:
+) -> tuple[
+    Annotated[Tensor, "float32 (batch, beam_size, k)"],
+    Annotated[Tensor, "int32 (batch, beam_size, k)"],
+]:
     """Returns the k best continuations of every hypothesis.
 
     Args:
         log_probs: of the hypotheses; -inf for those that are not continued.
         logits: see `Constraints.apply`.
         allowed_logits: see there.
-        k: how many. Fewer are returned if the vocabulary is smaller, or dead ones if its size is not static.
+        k: how many. Fewer are returned if the vocabulary is smaller, or dead ones if its size is
+            not static.
 
     Returns:
         Log probabilities of the continued hypotheses, the best first, and their newest tokens.
     """
     top_logits, token_ids = top_k(allowed_logits, k)  # (batch, beam_size, k)
-    best_logits = top_logits[..., :1] if allowed_logits is logits else ops.max(logits, axis=-1, keepdims=True)
-    # The log softmax is computed for these entries only: the best of all from its probability, the others from their
-    # distance to the best.
-    log_highest = ops.log(ops.max(ops.softmax(logits), axis=-1, keepdims=True))  # (batch, beam_size, 1)
+    best_logits = (
+        top_logits[..., :1] if allowed_logits is logits else ops.max(logits, axis=-1, keepdims=True)
+    )
+    # The log softmax is computed for these entries only: the best of all from its probability, the
+    # others from their distance to the best.
+    log_highest = ops.log(
+        ops.max(ops.softmax(logits), axis=-1, keepdims=True)
+    )  # (batch, beam_size, 1)
     log_probs = ops.expand_dims(log_probs, -1) + (top_logits - best_logits + log_highest)
     # NaN if all logits of a row are -inf; the comparison is then false.
     return ops.where(log_probs > -math.inf, log_probs, -math.inf), token_ids
@@ -54,14 +63,17 @@ def stable_top_k(
 
 def top_k(
     logits: Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"], k: Dimension
-) -> tuple[Annotated[Tensor, "float32 (batch, beam_size, k)"], Annotated[Tensor, "int32 (batch, beam_size, k)"]]:
+) -> tuple[
+    Annotated[Tensor, "float32 (batch, beam_size, k)"],
+    Annotated[Tensor, "int32 (batch, beam_size, k)"],
+]:
     """Computes `stable_top_k` of long rows by way of shorter ones, which is several times as fast.
 
-    The k highest logits lie in the k groups of neighbors with the highest maxima. Groups stay in their order, so
-    that equal logits stay in theirs.
+    The k highest logits lie in the k groups of neighbors with the highest maxima. Groups stay in
+    their order, so that equal logits stay in theirs.
 
-    All tokens are returned if there are fewer than k. If vocab_size is not static, what is missing has logits of -inf,
-    and any token ids.
+    All tokens are returned if there are fewer than k. If vocab_size is not static, what is missing
+    has logits of -inf, and any token ids.
     """
     vocab_size = last_size(logits)
     if isinstance(vocab_size, int) and isinstance(k, int):
@@ -98,7 +110,8 @@ def _group_size(vocab_size: Dimension, k: Dimension) -> int | None:
         return _GROUP_SIZE
 
     def work(size: int) -> int:
-        # The number of sorted elements, plus a sixteenth of the copied logits if the last group must be filled.
+        # The number of sorted elements, plus a sixteenth of the copied logits if the last group
+        # must be filled.
         return -(-vocab_size // size) + k * size + (vocab_size // 16 if vocab_size % size else 0)
 
     best = min(range(1, math.isqrt(vocab_size) + 1), key=work)

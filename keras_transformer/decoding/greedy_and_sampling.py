@@ -1,4 +1,5 @@
-"""Greedy search and sampling: both extend one hypothesis of each sequence, by the likeliest token or by one drawn."""
+"""Greedy search and sampling: both extend one hypothesis of each sequence, by the likeliest token
+or by one drawn."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -32,11 +33,12 @@ def greedy_search(
 ) -> Hypotheses:
     """Takes the most probable token at each step until the end token or the maximum length.
 
-    The score is the log probability of the sequence, as in beam search with a length penalty of 0. Greedy search
-    never goes back. Beam search with a beam of 1 also considers an end token that is second best, so that it may
-    return another sequence, whose log probability is never lower.
+    The score is the log probability of the sequence, as in beam search with a length penalty of 0.
+    Greedy search never goes back. Beam search with a beam of 1 also considers an end token that is
+    second best, so that it may return another sequence, whose log probability is never lower.
 
-    Args and errors are those of `beam_search`; the step function's beam_size is 1. The result has n_best = 1.
+    Args and errors are those of `beam_search`; the step function's beam_size is 1. The result has
+    n_best = 1.
 
     Example:
         >>> probabilities = [[0.1, 0.3, 0.6], [0.1, 0.7, 0.2], [0.2, 0.7, 0.1]]  # [previous][next]
@@ -70,24 +72,28 @@ def sample(
     constraints: Constraints = NO_CONSTRAINTS,
     drop_finished: bool = False,
 ) -> Hypotheses:
-    """Draws each next token from the model's probabilities until an end token or the maximum length.
+    """Draws each next token from the model's probabilities until an end token or the maximum
+    length.
 
-    The logits, with the repetition penalty, are divided by the temperature; of the tokens that are not forbidden the
-    top_k are kept, and of these the fewest that together have the probability top_p. The next token is drawn from what
-    is kept, in proportion to the probabilities.
+    The logits, with the repetition penalty, are divided by the temperature; of the tokens that are
+    not forbidden the top_k are kept, and of these the fewest that together have the probability
+    top_p. The next token is drawn from what is kept, in proportion to the probabilities.
 
-    Random numbers depend on the seed, the row and the position only: not on the backend, nor on the rest of the batch.
-    The score is the log probability of the sequence as in greedy search: before the temperature, top_k and top_p.
+    Random numbers depend on the seed, the row and the position only: not on the backend, nor on the
+    rest of the batch. The score is the log probability of the sequence as in greedy search: before
+    the temperature, top_k and top_p.
 
     The other arguments are those of `beam_search`; the step function's beam_size is 1.
 
     Args:
         seed: int, of which 64 bits count, or int32 scalar. The same seed gives the same tokens.
         rows: the row numbers that random numbers depend on. Defaults to None: 0, 1, 2, ...
-        temperature: what the logits are divided by: below 1 for more probable tokens, above 1 for more variety.
-            Defaults to 1.
-        top_k: how many of the most probable tokens are kept; ties go to lower ids. Defaults to None: all.
-        top_p: the probability that is kept, above 0 and at most 1 (Holtzman et al., 2020). Defaults to None: all.
+        temperature: what the logits are divided by: below 1 for more probable tokens, above 1 for
+            more variety. Defaults to 1.
+        top_k: how many of the most probable tokens are kept; ties go to lower ids. Defaults to
+            None: all.
+        top_p: the probability that is kept, above 0 and at most 1 (Holtzman et al., 2020). Defaults
+            to None: all.
 
     Returns:
         `Hypotheses` with n_best = 1.
@@ -104,7 +110,8 @@ def sample(
         [[2, 1, 0, 0, 0], [2, 2, 1, 0, 0]]
     """
     check_sampling(temperature, top_k, top_p)
-    # The softmax of logits that are divided by less, or by infinity, is not finite on every backend.
+    # The softmax of logits that are divided by less, or by infinity, is not finite on every
+    # backend.
     temperature = ops.clip(ops.convert_to_tensor(temperature, "float32"), 1e-10, 1e20)
     arguments = check_search_arguments(max_lengths, max_length, start_id, end_id, constraints)
     max_lengths, max_length, _, _ = arguments
@@ -149,16 +156,22 @@ def _extend_one_hypothesis(
     """Extends each sequence by one token per step until an end token or its maximum length.
 
     Args:
-        choose: takes the position of the newest tokens, int32 scalar, the places of the active sequences in the batch,
-            (n,), and the allowed logits of their next tokens, (n, 1, vocab_size). Returns the tokens, int32 (n, 1).
+        choose: takes the position of the newest tokens, int32 scalar, the places of the active
+            sequences in the batch, (n,), and the allowed logits of their next tokens, (n, 1,
+            vocab_size). Returns the tokens, int32 (n, 1).
     """
 
     def extend(position: Tensor, active: _Active[State]) -> tuple[_Active[State], Tensor]:
-        """Adds a token to each active sequence, and returns it too; those that are finished stay as they are."""
+        """Adds a token to each active sequence, and returns it too; those that are finished stay as
+        they are."""
         newest = active.token_ids
         history = active.history.append(newest)
-        logits, state = step(constraints.token_at(newest), ops.zeros_like(newest), position, active.state)
-        logits, allowed_logits = constraints.apply(logits, newest, history, position, active.max_lengths, end_ids)
+        logits, state = step(
+            constraints.token_at(newest), ops.zeros_like(newest), position, active.state
+        )
+        logits, allowed_logits = constraints.apply(
+            logits, newest, history, position, active.max_lengths, end_ids
+        )
         token_ids = choose(position, active.rows, allowed_logits)
         log_probs = ops.log_softmax(logits)
         if allowed_logits is not logits:
@@ -199,8 +212,11 @@ def _extend_one_hypothesis(
     return Hypotheses(ops.where(is_token, token_ids, 0), lengths, scores)
 
 
-def check_sampling(temperature: float | Tensor, top_k: int | None, top_p: float | Tensor | None) -> None:
-    """Raises a ConfigError if an argument of `sample` breaks its rule; the values of tensors may not be known yet."""
+def check_sampling(
+    temperature: float | Tensor, top_k: int | None, top_p: float | Tensor | None
+) -> None:
+    """Raises a ConfigError if an argument of `sample` breaks its rule; the values of tensors may
+    not be known yet."""
     if not ops.is_tensor(temperature):
         check("temperature", temperature, Positive)
     check("top_k", top_k, Size | None)
@@ -233,7 +249,9 @@ def draw(
         is_kept = ops.logical_and(is_kept, cumulative - probabilities < top_p)
     total = ops.max(ops.where(is_kept, cumulative, 0.0), axis=-1, keepdims=True)
     is_reached = ops.logical_and(cumulative > numbers * total, is_kept)
-    places = ops.cast(ops.argmax(ops.cast(is_reached, "int32"), axis=-1, keepdims=True), "int32")  # the first
+    places = ops.cast(
+        ops.argmax(ops.cast(is_reached, "int32"), axis=-1, keepdims=True), "int32"
+    )  # the first
     return places if token_ids is None else gather_in_rows(token_ids, places)
 
 
@@ -242,11 +260,16 @@ def uniform_numbers(
 ) -> Annotated[Tensor, "float32 (num_rows, num_positions)"]:
     """Returns numbers from 0, inclusive, to 1, exclusive: multiples of 2 ** -23.
 
-    Generators with a state give a row other numbers as soon as another row joins the batch, and differ between
-    backends. Here each number is computed from its place: the same text comes from the same seed on every backend, in
-    any batch, and inside a compiled loop, where the seed may be a tensor.
+    Generators with a state give a row other numbers as soon as another row joins the batch, and
+    differ between backends. Here each number is computed from its place: the same text comes from
+    the same seed on every backend, in any batch, and inside a compiled loop, where the seed may be
+    a tensor.
     """
-    low, high = (_signed(seed), _signed(seed >> 32)) if isinstance(seed, int) else (ops.cast(seed, "int32"), 0)
+    low, high = (
+        (_signed(seed), _signed(seed >> 32))
+        if isinstance(seed, int)
+        else (ops.cast(seed, "int32"), 0)
+    )
     positions = ops.arange(num_positions, dtype="int32")[None, :]
     rows = ops.cast(rows, "int32")[:, None] + ops.zeros_like(positions)
     bits, _ = threefry((low, high), (rows, ops.zeros_like(rows) + positions))
@@ -256,18 +279,23 @@ def uniform_numbers(
 def threefry(
     key: tuple[Dimension, Dimension], counter: tuple[Tensor, Tensor]
 ) -> tuple[Annotated[Tensor, "int32 (...)"], Annotated[Tensor, "int32 (...)"]]:
-    """Computes Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+    """Computes Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1,
+    2, 3", 2011).
 
-    All numbers are the 32 bits of an int32, of which every backend has sums, products and bitwise operations. The key
-    is two scalars; the counter, two tensors (...).
+    All numbers are the 32 bits of an int32, of which every backend has sums, products and bitwise
+    operations. The key is two scalars; the counter, two tensors (...).
     """
     keys = [ops.convert_to_tensor(part, "int32") for part in key]
-    keys.append(ops.bitwise_xor(ops.bitwise_xor(keys[0], keys[1]), ops.convert_to_tensor(_PARITY, "int32")))
+    keys.append(
+        ops.bitwise_xor(ops.bitwise_xor(keys[0], keys[1]), ops.convert_to_tensor(_PARITY, "int32"))
+    )
     first, second = counter[0] + keys[0], counter[1] + keys[1]
     for block in range(5):
         for rotation in _ROTATIONS[block % 2]:
             first = first + second
-            rotated = ops.bitwise_or(ops.left_shift(second, rotation), _shifted_right(second, 32 - rotation))
+            rotated = ops.bitwise_or(
+                ops.left_shift(second, rotation), _shifted_right(second, 32 - rotation)
+            )
             second = ops.bitwise_xor(rotated, first)
         first = first + keys[(block + 1) % 3]
         second = second + keys[(block + 2) % 3] + (block + 1)

@@ -1,8 +1,9 @@
-"""What all searches have in common: their arguments, and a loop in which finished sequences cost nothing.
+"""What all searches have in common: their arguments, and a loop in which finished sequences cost
+nothing.
 
-A search keeps what it knows about the sequences that it still extends in a NamedTuple of tensors with one row per
-sequence. Two of its fields are used here: `rows`, the places of these sequences in the batch, and `results`, what
-is returned of them.
+A search keeps what it knows about the sequences that it still extends in a NamedTuple of tensors
+with one row per sequence. Two of its fields are used here: `rows`, the places of these sequences in
+the batch, and `results`, what is returned of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,17 +24,25 @@ def check_search_arguments(
     start_id: int | Tensor,
     end_id: int | Sequence[int],
     constraints: Constraints,
-) -> tuple[Annotated[Tensor, "int32 (batch, 1)"], Dimension, Annotated[Tensor, "int32 (batch, n)"], tuple[int, ...]]:
+) -> tuple[
+    Annotated[Tensor, "int32 (batch, 1)"],
+    Dimension,
+    Annotated[Tensor, "int32 (batch, n)"],
+    tuple[int, ...],
+]:
     """Checks the arguments that all searches share, see `beam_search`.
 
     Returns:
-        Maximum lengths, the size of the result, places of the start tokens, see `Constraints.place_of`, and end tokens.
+        Maximum lengths, the size of the result, places of the start tokens, see
+        `Constraints.place_of`, and end tokens.
     """
     max_length, start_id, end_id = plain(max_length), plain(start_id), plain(end_id)
     limits: Tensor = ops.convert_to_tensor(max_lengths, "int32")
     if len(limits.shape) != 1:
         shape = tuple(limits.shape)
-        raise ConfigError(f"max_lengths must have shape (batch,); received max_lengths of shape {shape}")
+        raise ConfigError(
+            f"max_lengths must have shape (batch,); received max_lengths of shape {shape}"
+        )
     for name, value in (("max_length", max_length), ("start_id", start_id)):
         require(not isinstance(value, int) or value >= 0, name, "at least 0", value)
     end_ids = (end_id,) if isinstance(end_id, int) else tuple(end_id)
@@ -45,7 +54,9 @@ def check_search_arguments(
     start_ids: Tensor = ops.convert_to_tensor(start_id, "int32")
     if len(start_ids.shape) != 2 or start_ids.shape[1] == 0:
         shape = tuple(start_ids.shape)
-        raise ConfigError(f"start_id must be an int or of shape (batch, n), n at least 1; received shape {shape}")
+        raise ConfigError(
+            f"start_id must be an int or of shape (batch, n), n at least 1; received shape {shape}"
+        )
     return limits, max_length, constraints.place_of(start_ids), end_ids
 
 
@@ -71,13 +82,13 @@ def extend_until_finished(
     """Extends all sequences by one token per step until every one is finished.
 
     Args:
-        extend: takes a position, int32 scalar, and the active sequences; returns the active sequences with one more
-            token, and what is written of the step, (n, ...).
+        extend: takes a position, int32 scalar, and the active sequences; returns the active
+            sequences with one more token, and what is written of the step, (n, ...).
         is_unfinished: takes the active sequences, returns bool (n,) or (n, 1).
         active: a NamedTuple of nests of tensors (n, ...), see above.
         record: where the steps are written.
-        drop_finished: whether the rows of finished sequences are left out, as soon as they are an eighth of all; fewer
-            would not pay. Shapes then change.
+        drop_finished: whether the rows of finished sequences are left out, as soon as they are an
+            eighth of all; fewer would not pay. Shapes then change.
 
     Returns:
         The number of steps, the record of them, and the results of all sequences.
@@ -91,7 +102,9 @@ def extend_until_finished(
     start = ops.zeros((), "int32")
     if not drop_finished:
         num_steps, record, active = ops.while_loop(
-            lambda position, record, active: ops.any(is_unfinished(active)), step, (start, record, active)
+            lambda position, record, active: ops.any(is_unfinished(active)),
+            step,
+            (start, record, active),
         )
         return num_steps, record, active.results
 
@@ -104,9 +117,16 @@ def extend_until_finished(
 
         position, record, active = ops.while_loop(few_finished, step, (position, record, active))
         at = active.rows[:, None]
-        results = tree.map_structure(lambda all, some: ops.scatter_update(all, at, some), results, active.results)
+        results = tree.map_structure(
+            lambda all, some: ops.scatter_update(all, at, some), results, active.results
+        )
         kept = ops.nonzero(is_unfinished(active))[0]
-        return position, record, tree.map_structure(lambda tensor: take_rows(tensor, kept), active), results
+        return (
+            position,
+            record,
+            tree.map_structure(lambda tensor: take_rows(tensor, kept), active),
+            results,
+        )
 
     num_steps, record, _, results = ops.while_loop(
         lambda position, record, active, results: ops.shape(active.rows)[0] > 0,

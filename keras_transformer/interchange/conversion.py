@@ -1,4 +1,5 @@
-"""What all conversions need: layers that can be converted, their settings, and their weights as NumPy arrays."""
+"""What all conversions need: layers that can be converted, their settings, and their weights as
+NumPy arrays."""
 
 import importlib
 import inspect
@@ -17,23 +18,29 @@ from ..tensors import Tensor
 
 
 def require_own_class(layer: object, classes: Collection[type], name: str = "layer") -> None:
-    """Raises a ConfigError unless the layer is of one of the classes itself: a subclass may compute something else."""
+    """Raises a ConfigError unless the layer is of one of the classes itself: a subclass may compute
+    something else."""
     if type(layer) not in classes:
         names = ", ".join(cls.__name__ for cls in classes)
-        raise ConfigError(f"{name} must be one of {names}, and of no subclass; received {type(layer).__name__}")
+        raise ConfigError(
+            f"{name} must be one of {names}, and of no subclass; received {type(layer).__name__}"
+        )
 
 
 def require_weights(layer: keras.layers.Layer) -> None:
     """Raises a ConfigError unless the layer is built and not quantized."""
     if not layer.built:
-        raise ConfigError(f"{layer.name} must be built before it is converted; call it or its build method first")
+        raise ConfigError(
+            f"{layer.name} must be built before it is converted; call it or its build method first"
+        )
     for part in with_sublayers(layer):
         mode = getattr(part, "quantization_mode", None)
         require(mode is None, "quantization_mode", "None in a layer that is converted", mode)
 
 
 def require_settings(layer: keras.layers.Layer, target: str, **expected: object) -> None:
-    """Raises a ConfigError unless the layer's attributes have the values that every layer of the target has."""
+    """Raises a ConfigError unless the layer's attributes have the values that every layer of the
+    target has."""
     for name, value in expected.items():
         require_setting(name, getattr(layer, name), value, target)
 
@@ -44,7 +51,8 @@ def require_setting(name: str, value: object, expected: object, target: str) -> 
 
 
 def require_defaults(layer: keras.layers.Layer, target: str, converted: Collection[str]) -> None:
-    """Raises a ConfigError unless every optional argument of the layer that is not converted has its default value."""
+    """Raises a ConfigError unless every optional argument of the layer that is not converted has
+    its default value."""
     config = layer.get_config()
     for name, parameter in inspect.signature(type(layer)).parameters.items():
         if name in config and name not in converted and parameter.default is not parameter.empty:
@@ -63,16 +71,23 @@ def parts_of(layer: EncoderLayer | DecoderLayer) -> list[keras.layers.Layer]:
         blocks.append((layer.source_attention, layer.source_attention_residual))
     attentions = [part for attention, residual in blocks for part in (attention, residual.norm)]
     feed_forward = layer.feed_forward
-    return [*attentions, feed_forward.hidden_dense, feed_forward.output_dense, layer.feed_forward_residual.norm]
+    return [
+        *attentions,
+        feed_forward.hidden_dense,
+        feed_forward.output_dense,
+        layer.feed_forward_residual.norm,
+    ]
 
 
 def import_package(name: str, distribution: str) -> types.ModuleType:
-    """Imports the package in which a layer is made; a MissingPackageError says how to install it."""
+    """Imports the package in which a layer is made; a MissingPackageError says how to install
+    it."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
         raise MissingPackageError(
-            f"this needs the package {name}, which is not installed: pip install {distribution}", name=name
+            f"this needs the package {name}, which is not installed: pip install {distribution}",
+            name=name,
         ) from error

@@ -1,4 +1,5 @@
-"""Attention layers of Keras itself, and KerasHub's encoder and decoder layers and embedding of tokens and positions."""
+"""Attention layers of Keras itself, and KerasHub's encoder and decoder layers and embedding of
+tokens and positions."""
 
 import inspect
 import sys
@@ -25,18 +26,51 @@ if TYPE_CHECKING:
 
 # Arguments that ours has by the same names.
 _SHARED = (
-    *("name", "dtype", "dropout", "use_bias", "sliding_window", "kernel_initializer", "bias_initializer"),
-    *("kernel_regularizer", "bias_regularizer", "activity_regularizer", "kernel_constraint", "bias_constraint"),
+    *(
+        "name",
+        "dtype",
+        "dropout",
+        "use_bias",
+        "sliding_window",
+        "kernel_initializer",
+        "bias_initializer",
+    ),
+    *(
+        "kernel_regularizer",
+        "bias_regularizer",
+        "activity_regularizer",
+        "kernel_constraint",
+        "bias_constraint",
+    ),
     *("use_gate", "seed"),
 )
-# Our names and theirs of the arguments that only one of the two classes has, or that each calls otherwise.
-_GROUPED = {"num_heads": "num_query_heads", "key_dim": "head_dim", "num_key_value_heads": "num_key_value_heads"}
-_UNGROUPED = {name: name for name in ("num_heads", "key_dim", "value_dim", "output_shape", "attention_axes")}
+# Our names and theirs of the arguments that only one of the two classes has, or that each calls
+# otherwise.
+_GROUPED = {
+    "num_heads": "num_query_heads",
+    "key_dim": "head_dim",
+    "num_key_value_heads": "num_key_value_heads",
+}
+_UNGROUPED = {
+    name: name for name in ("num_heads", "key_dim", "value_dim", "output_shape", "attention_axes")
+}
 # Arguments by our names, and KerasHub's names of them.
-_ALIKE = ("num_heads", "dropout", "activation", "kernel_initializer", "bias_initializer", "name", "dtype")
+_ALIKE = (
+    "num_heads",
+    "dropout",
+    "activation",
+    "kernel_initializer",
+    "bias_initializer",
+    "name",
+    "dtype",
+)
 _NAMES = {
     **dict(zip(_ALIKE, _ALIKE)),
-    **{"d_ff": "intermediate_dim", "norm_first": "normalize_first", "epsilon": "layer_norm_epsilon"},
+    **{
+        "d_ff": "intermediate_dim",
+        "norm_first": "normalize_first",
+        "epsilon": "layer_norm_epsilon",
+    },
 }
 _NAMES_OF_EMBEDDING = {
     "vocab_size": "vocabulary_size",
@@ -46,17 +80,31 @@ _NAMES_OF_EMBEDDING = {
 }
 # The parts of a layer, in the order of `parts_of`; those of cross-attention are not in every layer.
 _PARTS = (
-    *("_self_attention_layer", "_self_attention_layer_norm", "_cross_attention_layer", "_cross_attention_layer_norm"),
+    *(
+        "_self_attention_layer",
+        "_self_attention_layer_norm",
+        "_cross_attention_layer",
+        "_cross_attention_layer_norm",
+    ),
     *("_feedforward_intermediate_dense", "_feedforward_output_dense", "_feedforward_layer_norm"),
 )
 # What is converted, checked by itself, or left behind.
-_CONVERTED = {*_NAMES, "key_dim", "value_dim", "attention_bias", "attention_dropout", "flash_attention", "seed"}
+_CONVERTED = {
+    *_NAMES,
+    "key_dim",
+    "value_dim",
+    "attention_bias",
+    "attention_dropout",
+    "flash_attention",
+    "seed",
+}
 
 
 def from_keras(
     layer: "keras.layers.MultiHeadAttention | keras.layers.GroupQueryAttention",
 ) -> MultiHeadAttention:
-    """Makes a `MultiHeadAttention` with the settings and the weights of an attention layer of Keras.
+    """Makes a `MultiHeadAttention` with the settings and the weights of an attention layer of
+    Keras.
 
     Args:
         layer: a built `keras.layers.MultiHeadAttention` or `keras.layers.GroupQueryAttention`.
@@ -84,7 +132,9 @@ def from_keras(
         del settings["attention_axes"]
     # Older releases of Keras have fewer.
     settings |= {name: config[name] for name in _SHARED if name in config}
-    attention = MultiHeadAttention.from_config({**settings, "flash_attention": flash_attention_of(layer)})
+    attention = MultiHeadAttention.from_config(
+        {**settings, "flash_attention": flash_attention_of(layer)}
+    )
     attention.build(*shapes)
     _copy_weights(layer, attention)
     return attention
@@ -93,9 +143,11 @@ def from_keras(
 def to_keras(
     attention: MultiHeadAttention,
 ) -> "keras.layers.MultiHeadAttention | keras.layers.GroupQueryAttention":
-    """Makes an attention layer of Keras with the settings and the weights of a `MultiHeadAttention`.
+    """Makes an attention layer of Keras with the settings and the weights of a
+    `MultiHeadAttention`.
 
-    A `neighborhood` becomes the `sliding_window` of the same positions, which Keras computes as a mask.
+    A `neighborhood` becomes the `sliding_window` of the same positions, which Keras computes as a
+    mask.
 
     Args:
         attention: a built `MultiHeadAttention`.
@@ -105,7 +157,8 @@ def to_keras(
         `keras.layers.MultiHeadAttention`.
 
     Raises:
-        ConfigError: The layer is of another class, not built or quantized, or has a setting unknown to Keras.
+        ConfigError: The layer is of another class, not built or quantized, or has a setting unknown
+            to Keras.
 
     Example:
         >>> attention = MultiHeadAttention(num_heads=2, key_dim=4)
@@ -117,7 +170,9 @@ def to_keras(
     require_own_class(attention, (MultiHeadAttention,))
     require_weights(attention)
     is_grouped = attention.num_key_value_heads is not None
-    target_class = keras.layers.GroupQueryAttention if is_grouped else keras.layers.MultiHeadAttention
+    target_class = (
+        keras.layers.GroupQueryAttention if is_grouped else keras.layers.MultiHeadAttention
+    )
     target = f"keras.layers.{target_class.__name__} (Keras {keras.__version__})"
     # Older releases have no gate, or no sliding window.
     known = {"name", "dtype", *inspect.signature(target_class).parameters}
@@ -131,7 +186,12 @@ def to_keras(
         settings["sliding_window"] = (attention.neighborhood + 1) // 2
     if is_grouped:
         value_dim = attention.value_dim
-        require(value_dim in (None, attention.key_dim), "value_dim", f"key_dim to become a {target}", value_dim)
+        require(
+            value_dim in (None, attention.key_dim),
+            "value_dim",
+            f"key_dim to become a {target}",
+            value_dim,
+        )
     layer: Any = target_class.from_config(settings)
     layer.build(*_build_shapes(attention))
     _copy_weights(attention, layer)
@@ -157,9 +217,10 @@ def from_keras_hub(
 ) -> EncoderLayer | DecoderLayer | PositionalEmbedding:
     """Makes a layer with the settings and the weights of a layer of KerasHub.
 
-    A `TransformerEncoder` becomes an `EncoderLayer`, a `TransformerDecoder`, with cross-attention or without, a
-    `DecoderLayer`, and a `TokenAndPositionEmbedding` a `PositionalEmbedding`. KerasHub's `padding_mask` is `mask` here,
-    its `decoder_padding_mask` is `target_mask` and its `encoder_padding_mask` is `source_mask`.
+    A `TransformerEncoder` becomes an `EncoderLayer`, a `TransformerDecoder`, with cross-attention
+    or without, a `DecoderLayer`, and a `TokenAndPositionEmbedding` a `PositionalEmbedding`.
+    KerasHub's `padding_mask` is `mask` here, its `decoder_padding_mask` is `target_mask` and its
+    `encoder_padding_mask` is `source_mask`.
 
     Args:
         layer: a built layer of `keras_hub.layers`.
@@ -168,7 +229,8 @@ def from_keras_hub(
         A built layer with the same outputs, of the same name and dtype policy.
 
     Raises:
-        ConfigError: The layer is of another class, not built or quantized, or an embedding with `tie_weights=False`.
+        ConfigError: The layer is of another class, not built or quantized, or an embedding with
+            `tie_weights=False`.
 
     Example:
         >>> import keras_hub
@@ -182,7 +244,10 @@ def from_keras_hub(
     if keras_hub is None:
         raise ConfigError(f"layer must be a layer of keras_hub; received {type(layer).__name__}")
     layers = keras_hub.layers
-    require_own_class(layer, (layers.TransformerEncoder, layers.TransformerDecoder, layers.TokenAndPositionEmbedding))
+    require_own_class(
+        layer,
+        (layers.TransformerEncoder, layers.TransformerDecoder, layers.TokenAndPositionEmbedding),
+    )
     require_weights(layer)
     if isinstance(layer, layers.TokenAndPositionEmbedding):
         return _from_embedding(layer)
@@ -214,20 +279,24 @@ def to_keras_hub(
     "keras_hub.layers.TransformerEncoder | keras_hub.layers.TransformerDecoder | "
     "keras_hub.layers.TokenAndPositionEmbedding"
 ):
-    """Makes a layer of KerasHub with the settings and the weights of a layer; `from_keras_hub` says which.
+    """Makes a layer of KerasHub with the settings and the weights of a layer; `from_keras_hub` says
+    which.
 
-    KerasHub's blocks always have biases, one rate of dropout for sublayers and attention weights, and none inside the
-    feed-forward network. Its embedding is not scaled, and its positions are learned. A seed is left behind.
+    KerasHub's blocks always have biases, one rate of dropout for sublayers and attention weights,
+    and none inside the feed-forward network. Its embedding is not scaled, and its positions are
+    learned. A seed is left behind.
 
     Args:
-        layer: a built `EncoderLayer` or `DecoderLayer` with `attention_bias=True` and `attention_dropout` equal to
-            `dropout`, or a `PositionalEmbedding` with `positions="learned"` and `scale_embedding=False`.
+        layer: a built `EncoderLayer` or `DecoderLayer` with `attention_bias=True` and
+            `attention_dropout` equal to `dropout`, or a `PositionalEmbedding` with
+            `positions="learned"` and `scale_embedding=False`.
 
     Returns:
         A built layer of `keras_hub.layers` with the same outputs.
 
     Raises:
-        ConfigError: The layer is of another class, not built or quantized, or has a setting unknown to KerasHub.
+        ConfigError: The layer is of another class, not built or quantized, or has a setting unknown
+            to KerasHub.
         MissingPackageError: KerasHub is not installed.
 
     Example:
@@ -248,11 +317,23 @@ def to_keras_hub(
     attention = layer.attention
     d_model = attention.query_dense.kernel.shape[0]
     key_dim = d_model // attention.num_heads
-    require(attention.key_dim == key_dim, "key_dim", f"{key_dim} to become a {target}", attention.key_dim)
-    require(layer.value_dim in (None, key_dim), "value_dim", f"{key_dim} to become a {target}", layer.value_dim)
+    require(
+        attention.key_dim == key_dim,
+        "key_dim",
+        f"{key_dim} to become a {target}",
+        attention.key_dim,
+    )
+    require(
+        layer.value_dim in (None, key_dim),
+        "value_dim",
+        f"{key_dim} to become a {target}",
+        layer.value_dim,
+    )
     config = layer.get_config()
     settings = {theirs: config[ours] for ours, theirs in _NAMES.items()}
-    converted = getattr(import_package("keras_hub", "keras-hub").layers, class_name).from_config(settings)
+    converted = getattr(import_package("keras_hub", "keras-hub").layers, class_name).from_config(
+        settings
+    )
     _build(converted, d_model, getattr(layer, "source_attention", None))
     for ours, theirs in _pairs(layer, converted):
         _copy_weights(ours, theirs)
@@ -261,7 +342,12 @@ def to_keras_hub(
 
 def _from_embedding(layer: "keras_hub.layers.TokenAndPositionEmbedding") -> PositionalEmbedding:
     config = layer.get_config()
-    require(config["tie_weights"], "tie_weights", "True in an embedding that is converted", config["tie_weights"])
+    require(
+        config["tie_weights"],
+        "tie_weights",
+        "True in an embedding that is converted",
+        config["tie_weights"],
+    )
     embedding = PositionalEmbedding(
         **{ours: config[theirs] for ours, theirs in _NAMES_OF_EMBEDDING.items()},
         positions="learned",
@@ -291,8 +377,13 @@ def _to_embedding(embedding: PositionalEmbedding) -> "keras_hub.layers.TokenAndP
     return layer
 
 
-def _build(converted: keras.layers.Layer, d_model: int, source_attention: keras.layers.Layer | None) -> None:
-    widths = [d_model, *([] if source_attention is None else [source_attention.value_dense.kernel.shape[0]])]
+def _build(
+    converted: keras.layers.Layer, d_model: int, source_attention: keras.layers.Layer | None
+) -> None:
+    widths = [
+        d_model,
+        *([] if source_attention is None else [source_attention.value_dense.kernel.shape[0]]),
+    ]
     converted.build(*((None, None, width) for width in widths))
 
 
@@ -306,7 +397,8 @@ def _pairs(
 
 
 def _projections(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """Returns those of attention, ours or Keras': query, key, value, output and, if it has one, gate."""
+    """Returns those of attention, ours or Keras': query, key, value, output and, if it has one,
+    gate."""
     if not isinstance(layer, MultiHeadAttention):
         return list(projections_of(layer).values())
     names = ("query", "key", "value", "output", *(("gate",) if layer.use_gate else ()))
@@ -314,7 +406,8 @@ def _projections(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
 
 
 def _copy_weights(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
-    """Copies the weights of attention, a dense layer or a normalization, whose shapes may be split differently."""
+    """Copies the weights of attention, a dense layer or a normalization, whose shapes may be split
+    differently."""
     for source_part, target_part in zip(
         _projections(source) or [source], _projections(target) or [target], strict=True
     ):

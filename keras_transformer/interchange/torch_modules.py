@@ -1,7 +1,7 @@
 """PyTorch's attention, layers, stacks and Transformer.
 
-Weights go through NumPy, so that Keras may run on any backend. A module's parts are read one by one: their settings
-may have been changed since the module was made.
+Weights go through NumPy, so that Keras may run on any backend. A module's parts are read one by
+one: their settings may have been changed since the module was made.
 """
 
 import sys
@@ -47,20 +47,45 @@ _ACTIVATIONS = {
 }
 # What is converted, checked by itself, or left behind.
 _CONVERTED = {
-    *("key_dim", "value_dim", "dropout", "attention_dropout", "activation_dropout", "activation", "norm_first"),
-    *("epsilon", "attention_bias", "feed_forward_bias", "kernel_initializer", "bias_initializer", "seed"),
+    *(
+        "key_dim",
+        "value_dim",
+        "dropout",
+        "attention_dropout",
+        "activation_dropout",
+        "activation",
+        "norm_first",
+    ),
+    *(
+        "epsilon",
+        "attention_bias",
+        "feed_forward_bias",
+        "kernel_initializer",
+        "bias_initializer",
+        "seed",
+    ),
     *("flash_attention",),
 }
 _CONVERTED_OF_ATTENTION = {
-    *("value_dim", "dropout", "use_bias", "output_shape", "attention_axes", "flash_attention", "kernel_initializer"),
+    *(
+        "value_dim",
+        "dropout",
+        "use_bias",
+        "output_shape",
+        "attention_axes",
+        "flash_attention",
+        "kernel_initializer",
+    ),
     *("bias_initializer", "seed"),
 }
 
 
 class NormalizedStack(NamedTuple):
-    """A stack of post-norm layers and one more layer normalization after them, as `torch.nn.Transformer` has it.
+    """A stack of post-norm layers and one more layer normalization after them, as
+    `torch.nn.Transformer` has it.
 
-    `Encoder` and `Decoder` normalize after their last layer only with `norm_first`. Called like the stack.
+    `Encoder` and `Decoder` normalize after their last layer only with `norm_first`. Called like the
+    stack.
     """
 
     stack: Encoder | Decoder
@@ -68,32 +93,56 @@ class NormalizedStack(NamedTuple):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor | tuple[Tensor, ...]:
         outputs = self.stack(*args, **kwargs)
-        return (self.norm(outputs[0]), *outputs[1:]) if isinstance(outputs, tuple) else self.norm(outputs)
+        return (
+            (self.norm(outputs[0]), *outputs[1:])
+            if isinstance(outputs, tuple)
+            else self.norm(outputs)
+        )
 
 
 class EncoderDecoder(NamedTuple):
-    """The two stacks of a `torch.nn.Transformer`: `decoder(target, encoder(source))` is what it computes."""
+    """The two stacks of a `torch.nn.Transformer`: `decoder(target, encoder(source))` is what it
+    computes."""
 
     encoder: Encoder | NormalizedStack
     decoder: Decoder | NormalizedStack
 
 
 @overload
-def from_torch(module: "torch.nn.MultiheadAttention", dtype: Policy = None) -> MultiHeadAttention: ...
+def from_torch(
+    module: "torch.nn.MultiheadAttention", dtype: Policy = None
+) -> MultiHeadAttention: ...
 @overload
-def from_torch(module: "torch.nn.TransformerEncoderLayer", dtype: Policy = None) -> EncoderLayer: ...
+def from_torch(
+    module: "torch.nn.TransformerEncoderLayer", dtype: Policy = None
+) -> EncoderLayer: ...
 @overload
-def from_torch(module: "torch.nn.TransformerDecoderLayer", dtype: Policy = None) -> DecoderLayer: ...
+def from_torch(
+    module: "torch.nn.TransformerDecoderLayer", dtype: Policy = None
+) -> DecoderLayer: ...
 @overload
-def from_torch(module: "torch.nn.TransformerEncoder", dtype: Policy = None) -> Encoder | NormalizedStack: ...
+def from_torch(
+    module: "torch.nn.TransformerEncoder", dtype: Policy = None
+) -> Encoder | NormalizedStack: ...
 @overload
-def from_torch(module: "torch.nn.TransformerDecoder", dtype: Policy = None) -> Decoder | NormalizedStack: ...
+def from_torch(
+    module: "torch.nn.TransformerDecoder", dtype: Policy = None
+) -> Decoder | NormalizedStack: ...
 @overload
 def from_torch(module: "torch.nn.Transformer", dtype: Policy = None) -> EncoderDecoder: ...
 def from_torch(
     module: "torch.nn.Module", dtype: Policy = None
-) -> MultiHeadAttention | EncoderLayer | DecoderLayer | Encoder | Decoder | NormalizedStack | EncoderDecoder:
-    """Makes a layer with the settings and the weights of a module of PyTorch, on any backend of Keras.
+) -> (
+    MultiHeadAttention
+    | EncoderLayer
+    | DecoderLayer
+    | Encoder
+    | Decoder
+    | NormalizedStack
+    | EncoderDecoder
+):
+    """Makes a layer with the settings and the weights of a module of PyTorch, on any backend of
+    Keras.
 
     | PyTorch | here |
     | --- | --- |
@@ -102,11 +151,13 @@ def from_torch(
     | `TransformerEncoder`, `TransformerDecoder` | `Encoder`, `Decoder`, or a `NormalizedStack` of it |
     | `Transformer` | an `EncoderDecoder` of the two |
 
-    A `norm` after layers with `norm_first=False`, as `Transformer` always has it, makes a `NormalizedStack`.
+    A `norm` after layers with `norm_first=False`, as `Transformer` always has it, makes a
+    `NormalizedStack`.
 
-    Layers here take (batch, length, width), whatever the module's `batch_first`. Masks are True for real tokens and for
-    what may be attended to, where PyTorch's are True for the others. Decoder layers are causal without a mask. A
-    normalization without a bias, as in modules with `bias=False`, becomes one whose `beta` is zero.
+    Layers here take (batch, length, width), whatever the module's `batch_first`. Masks are True for
+    real tokens and for what may be attended to, where PyTorch's are True for the others. Decoder
+    layers are causal without a mask. A normalization without a bias, as in modules with
+    `bias=False`, becomes one whose `beta` is zero.
 
     Args:
         module: a module of one of the classes above.
@@ -116,9 +167,10 @@ def from_torch(
         What the table says, built, with the same outputs.
 
     Raises:
-        ConfigError: The module is of another class or a subclass, or has a setting that layers here lack:
-            `add_bias_kv`, `add_zero_attn`, another activation, rates or epsilons that differ inside a layer, layers
-            that differ inside a stack, or `norm_first=True` without a `norm` after the stack.
+        ConfigError: The module is of another class or a subclass, or has a setting that layers here
+            lack: `add_bias_kv`, `add_zero_attn`, another activation, rates or epsilons that differ
+            inside a layer, layers that differ inside a stack, or `norm_first=True` without a `norm`
+            after the stack.
 
     Example:
         >>> import torch
@@ -153,17 +205,27 @@ def to_torch(layer: Encoder) -> "torch.nn.TransformerEncoder": ...
 @overload
 def to_torch(layer: Decoder) -> "torch.nn.TransformerDecoder": ...
 @overload
-def to_torch(layer: NormalizedStack) -> "torch.nn.TransformerEncoder | torch.nn.TransformerDecoder": ...
+def to_torch(
+    layer: NormalizedStack,
+) -> "torch.nn.TransformerEncoder | torch.nn.TransformerDecoder": ...
 @overload
 def to_torch(layer: EncoderDecoder) -> "torch.nn.Transformer": ...
 def to_torch(
-    layer: MultiHeadAttention | EncoderLayer | DecoderLayer | Encoder | Decoder | NormalizedStack | EncoderDecoder,
+    layer: MultiHeadAttention
+    | EncoderLayer
+    | DecoderLayer
+    | Encoder
+    | Decoder
+    | NormalizedStack
+    | EncoderDecoder,
 ) -> "torch.nn.Module":
-    """Makes a module of PyTorch with the settings and the weights of a layer; `from_torch` has a table of classes.
+    """Makes a module of PyTorch with the settings and the weights of a layer; `from_torch` has a
+    table of classes.
 
-    The module is in evaluation mode, has `batch_first=True` and the dtype of the layer's weights. Its attention has
-    biases only with `attention_bias`, the feed-forward network only with `feed_forward_bias`, and each dropout the
-    layer's rate for it, as if the parts of the module had been replaced. Initializers and seeds are left behind.
+    The module is in evaluation mode, has `batch_first=True` and the dtype of the layer's weights.
+    Its attention has biases only with `attention_bias`, the feed-forward network only with
+    `feed_forward_bias`, and each dropout the layer's rate for it, as if the parts of the module had
+    been replaced. Initializers and seeds are left behind.
 
     Args:
         layer: a built layer, or what `from_torch` made of a `torch.nn.Transformer`.
@@ -172,8 +234,8 @@ def to_torch(
         A module with the same outputs.
 
     Raises:
-        ConfigError: The layer is of another class, not built or quantized, or has a setting that PyTorch lacks, such
-            as `neighborhood`, `normalization="rms"` or `gated`.
+        ConfigError: The layer is of another class, not built or quantized, or has a setting that
+            PyTorch lacks, such as `neighborhood`, `normalization="rms"` or `gated`.
         MissingPackageError: PyTorch is not installed.
 
     Example:
@@ -203,9 +265,15 @@ def to_torch(
 def _from_attention(module: "torch.nn.MultiheadAttention", dtype: Policy) -> MultiHeadAttention:
     _require_parts("module", sys.modules["torch"].nn.MultiheadAttention, module)
     attention = MultiHeadAttention(
-        module.num_heads, module.head_dim, dropout=module.dropout, use_bias=module.in_proj_bias is not None, dtype=dtype
+        module.num_heads,
+        module.head_dim,
+        dropout=module.dropout,
+        use_bias=module.in_proj_bias is not None,
+        dtype=dtype,
     )
-    attention.build(*((None, None, width) for width in (module.embed_dim, module.vdim, module.kdim)))
+    attention.build(
+        *((None, None, width) for width in (module.embed_dim, module.vdim, module.kdim))
+    )
     _assign(module, attention)
     return attention
 
@@ -230,7 +298,12 @@ def _from_stack(module: "TorchStack", dtype: Policy) -> Encoder | Decoder | Norm
     if settings["norm_first"]:
         require(norm is not None, "norm", "given if norm_first=True", norm)
         epsilon = settings["epsilon"]
-        require(norm.eps == epsilon, "norm.eps", f"that of the layers, {epsilon}, if norm_first=True", norm.eps)
+        require(
+            norm.eps == epsilon,
+            "norm.eps",
+            f"that of the layers, {epsilon}, if norm_first=True",
+            norm.eps,
+        )
     stack: Any = (Decoder if is_decoder else Encoder)(len(module.layers), **settings, dtype=dtype)
     stack.build(*_shapes(module.layers[0]))
     for theirs, ours in zip(module.layers, stack.layers, strict=True):
@@ -268,8 +341,12 @@ def _settings(module: "TorchLayer") -> dict[str, Any]:
     return {
         "num_heads": _common("num_heads", (attention.num_heads for attention in attentions)),
         "d_ff": module.linear1.out_features,
-        "dropout": _common("the rates of dropout1, dropout2 and dropout3", (dropout.p for dropout in dropouts)),
-        "attention_dropout": _common("dropout of attention", (attention.dropout for attention in attentions)),
+        "dropout": _common(
+            "the rates of dropout1, dropout2 and dropout3", (dropout.p for dropout in dropouts)
+        ),
+        "attention_dropout": _common(
+            "dropout of attention", (attention.dropout for attention in attentions)
+        ),
         "activation_dropout": module.dropout.p,
         "activation": _activation_name(module.activation),
         "norm_first": module.norm_first,
@@ -277,7 +354,9 @@ def _settings(module: "TorchLayer") -> dict[str, Any]:
         "attention_bias": _common(
             "bias of attention", (attention.in_proj_bias is not None for attention in attentions)
         ),
-        "feed_forward_bias": _common("bias of linear1 and linear2", (linear.bias is not None for linear in linears)),
+        "feed_forward_bias": _common(
+            "bias of linear1 and linear2", (linear.bias is not None for linear in linears)
+        ),
     }
 
 
@@ -287,7 +366,9 @@ def _shapes(module: "TorchLayer") -> list[Any]:
 
 def _attentions(module: "TorchLayer") -> "list[torch.nn.MultiheadAttention]":
     """A layer's attention to its own input and, in a decoder, to the source."""
-    return [getattr(module, name) for name in ("self_attn", "multihead_attn") if hasattr(module, name)]
+    return [
+        getattr(module, name) for name in ("self_attn", "multihead_attn") if hasattr(module, name)
+    ]
 
 
 def _activation_name(activation: Callable[..., object]) -> str:
@@ -295,9 +376,14 @@ def _activation_name(activation: Callable[..., object]) -> str:
     for name, class_name in _ACTIVATIONS.items():
         functions = [getattr(torch.nn.functional, name), getattr(torch, name, None)]
         is_module = type(activation) is getattr(torch.nn, class_name)
-        if activation in functions or (is_module and getattr(activation, "approximate", "none") == "none"):
+        if activation in functions or (
+            is_module and getattr(activation, "approximate", "none") == "none"
+        ):
             return name
-    raise ConfigError(f"activation must be one of {', '.join(_ACTIVATIONS)}; received activation={shown(activation)}")
+    raise ConfigError(
+        f"activation must be one of {', '.join(_ACTIVATIONS)}; received "
+        f"activation={shown(activation)}"
+    )
 
 
 def _common(name: str, values: Iterable[T]) -> T:
@@ -310,7 +396,8 @@ def _common(name: str, values: Iterable[T]) -> T:
 
 
 def _require_parts(name: str, expected: type, *modules: "torch.nn.Module") -> None:
-    """Raises a ConfigError unless all modules are of the class itself, and have nothing that layers here lack."""
+    """Raises a ConfigError unless all modules are of the class itself, and have nothing that layers
+    here lack."""
     nn = sys.modules["torch"].nn
     for module in modules:
         require(type(module) is expected, name, f"of the class {expected.__name__} itself", module)
@@ -318,7 +405,12 @@ def _require_parts(name: str, expected: type, *modules: "torch.nn.Module") -> No
             require(module.bias_k is None, f"add_bias_kv of {name}", "False", True)
             require(not module.add_zero_attn, f"add_zero_attn of {name}", "False", True)
         elif expected is nn.LayerNorm:
-            require(len(module.normalized_shape) == 1, "normalized_shape", "one width", tuple(module.normalized_shape))
+            require(
+                len(module.normalized_shape) == 1,
+                "normalized_shape",
+                "one width",
+                tuple(module.normalized_shape),
+            )
 
 
 # To PyTorch.
@@ -329,14 +421,27 @@ def _to_attention(attention: MultiHeadAttention) -> "torch.nn.MultiheadAttention
     require_weights(attention)
     require_defaults(attention, target, _CONVERTED_OF_ATTENTION)
     d_model, source_width, key_width = (
-        dense.kernel.shape[0] for dense in (attention.query_dense, attention.value_dense, attention.key_dense)
+        dense.kernel.shape[0]
+        for dense in (attention.query_dense, attention.value_dense, attention.key_dense)
     )
     head_dim, rest = divmod(d_model, attention.num_heads)
-    require(rest == 0, "num_heads", f"a divisor of d_model={d_model} to become a {target}", attention.num_heads)
+    require(
+        rest == 0,
+        "num_heads",
+        f"a divisor of d_model={d_model} to become a {target}",
+        attention.num_heads,
+    )
     require_setting("key_dim", attention.key_dim, head_dim, target)
-    require_setting("value_dim", attention.value_dense.units // attention.num_heads, head_dim, target)
+    require_setting(
+        "value_dim", attention.value_dense.units // attention.num_heads, head_dim, target
+    )
     require_setting("the output's width", attention.output_dense.units, d_model, target)
-    require_setting("the query's rank", len(attention.get_build_config()["shapes_dict"]["query_shape"]), 3, target)
+    require_setting(
+        "the query's rank",
+        len(attention.get_build_config()["shapes_dict"]["query_shape"]),
+        3,
+        target,
+    )
     torch: Any = import_package("torch", "torch")
     module = torch.nn.MultiheadAttention(
         d_model,
@@ -359,10 +464,20 @@ def _to_layer(layer: EncoderLayer | DecoderLayer) -> "TorchLayer":
     if layer.attention_bias:
         # PyTorch's fast path takes all biases or none.
         require_settings(layer, f"{target} with attention_bias=True", feed_forward_bias=True)
-    activation = next((name for name in _ACTIVATIONS if layer.activation is getattr(keras.activations, name)), None)
-    require(activation is not None, "activation", f"one of {', '.join(_ACTIVATIONS)}", layer.activation)
+    activation = next(
+        (name for name in _ACTIVATIONS if layer.activation is getattr(keras.activations, name)),
+        None,
+    )
+    require(
+        activation is not None, "activation", f"one of {', '.join(_ACTIVATIONS)}", layer.activation
+    )
     if is_decoder:
-        require(layer.source_attention is not None, "source", f"given to a layer that becomes a {target}", None)
+        require(
+            layer.source_attention is not None,
+            "source",
+            f"given to a layer that becomes a {target}",
+            None,
+        )
     torch: Any = import_package("torch", "torch")
     d_model = layer.attention.query_dense.kernel.shape[0]
     # On the device "meta" without weights, since each part with weights is replaced.
@@ -403,7 +518,9 @@ def _to_transformer(pair: EncoderDecoder) -> "torch.nn.Transformer":
     torch: Any = import_package("torch", "torch")
     encoder, decoder = _to_stack(pair.encoder), _to_stack(pair.decoder)
     attention = encoder.layers[0].self_attn
-    module = torch.nn.Transformer(attention.embed_dim, attention.num_heads, 1, 1, 1, batch_first=True, device="meta")
+    module = torch.nn.Transformer(
+        attention.embed_dim, attention.num_heads, 1, 1, 1, batch_first=True, device="meta"
+    )
     module.encoder, module.decoder = encoder, decoder
     return module
 
@@ -443,12 +560,22 @@ def _parts(layer: EncoderLayer | DecoderLayer) -> dict[str, keras.layers.Layer]:
     """The parts of a layer with weights, by the names of PyTorch's."""
     is_decoder = isinstance(layer, DecoderLayer)
     source = ["multihead_attn", "norm2"] if is_decoder else []
-    names = ["self_attn", "norm1", *source, "linear1", "linear2", "norm3" if is_decoder else "norm2"]
+    names = [
+        "self_attn",
+        "norm1",
+        *source,
+        "linear1",
+        "linear2",
+        "norm3" if is_decoder else "norm2",
+    ]
     return dict(zip(names, parts_of(layer), strict=True))
 
 
-def _weights(module: Any, part: keras.layers.Layer) -> Iterator[tuple["torch.Tensor", "keras.Variable"]]:
-    """Which weights correspond: views of parameters, and variables or what layers compute of them, transposed."""
+def _weights(
+    module: Any, part: keras.layers.Layer
+) -> Iterator[tuple["torch.Tensor", "keras.Variable"]]:
+    """Which weights correspond: views of parameters, and variables or what layers compute of them,
+    transposed."""
     if isinstance(part, EncoderLayer | DecoderLayer):
         for name, inner in _parts(part).items():
             yield from _weights(getattr(module, name), inner)
@@ -456,16 +583,27 @@ def _weights(module: Any, part: keras.layers.Layer) -> Iterator[tuple["torch.Ten
     if isinstance(part, MultiHeadAttention):
         dense_layers = (part.query_dense, part.key_dense, part.value_dense)
         if module.in_proj_weight is None:
-            kernels = [weight.detach() for weight in (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)]
+            kernels = [
+                weight.detach()
+                for weight in (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+            ]
         else:
             kernels = module.in_proj_weight.detach().chunk(3)
-        yield from ((tensor, dense.kernel) for tensor, dense in zip(kernels, dense_layers, strict=True))
+        yield from (
+            (tensor, dense.kernel) for tensor, dense in zip(kernels, dense_layers, strict=True)
+        )
         if module.in_proj_bias is not None:
             biases = module.in_proj_bias.detach().chunk(3)
-            yield from ((tensor, dense.bias) for tensor, dense in zip(biases, dense_layers, strict=True))
+            yield from (
+                (tensor, dense.bias) for tensor, dense in zip(biases, dense_layers, strict=True)
+            )
         yield from _weights(module.out_proj, part.output_dense)
         return
-    weight, bias = (part.gamma, part.beta) if isinstance(part, LayerNormalization) else (part.kernel, part.bias)
+    weight, bias = (
+        (part.gamma, part.beta)
+        if isinstance(part, LayerNormalization)
+        else (part.kernel, part.bias)
+    )
     for parameter, variable in ((module.weight, weight), (module.bias, bias)):
         if parameter is not None:  # Otherwise it would be ones or zeros, which ours begins with.
             yield parameter.detach(), variable

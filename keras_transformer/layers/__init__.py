@@ -1,4 +1,5 @@
-"""The layers, one subject to a file; the public ones are imported here, where they learn other libraries' names."""
+"""The layers, one subject to a file; the public ones are imported here, where they learn other
+libraries' names."""
 
 import functools
 import inspect
@@ -57,14 +58,21 @@ def _name_ours(layer_class: Any) -> None:
     """Makes an argument by another library's name an error that says our name."""
 
     def with_hints(method: Any, signature: inspect.Signature) -> Any:
-        hints = {name: our_name for name, our_name in _OUR_NAMES.items() if our_name in signature.parameters}
+        hints = {
+            name: our_name
+            for name, our_name in _OUR_NAMES.items()
+            if our_name in signature.parameters
+        }
 
         @functools.wraps(method)
         def method_with_hints(self: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
             for name in kwargs.keys() & hints.keys():
                 # A subclass may have its own names.
                 if type(self).call is layer_class.call:
-                    raise TypeError(f"{layer_class.__name__} has no argument {name!r}; it is called {hints[name]!r}")
+                    raise TypeError(
+                        f"{layer_class.__name__} has no argument {name!r}; it is called "
+                        f"{hints[name]!r}"
+                    )
             return method(self, *args, **kwargs)
 
         # Keras reads the signature of the wrapper.
@@ -75,5 +83,12 @@ def _name_ours(layer_class: Any) -> None:
     layer_class.__call__ = with_hints(layer_class.__call__, inspect.signature(layer_class.call))
 
 
-for _layer_class in (Decoder, DecoderLayer, Encoder, EncoderLayer, MultiHeadAttention, PositionalEmbedding):
+for _layer_class in (
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    MultiHeadAttention,
+    PositionalEmbedding,
+):
     _name_ours(_layer_class)

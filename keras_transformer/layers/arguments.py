@@ -1,4 +1,5 @@
-"""The arguments of layers: types, how a configuration shows them, and which of them children get."""
+"""The arguments of layers: types, how a configuration shows them, and which of them children
+get."""
 
 import random
 from collections.abc import Callable, Iterable
@@ -36,8 +37,11 @@ class LayerArguments(CommonArguments, total=False):
 
 
 def config_of(layer: keras.layers.Layer, names: Iterable[str]) -> dict[str, Any]:
-    """Returns the attributes with these names, or with an underscore before the name, as `get_config` shows them."""
-    return {name: _serialized(vars(layer).get(f"_{name}", getattr(layer, name, None))) for name in names}
+    """Returns the attributes with these names, or with an underscore before the name, as
+    `get_config` shows them."""
+    return {
+        name: _serialized(vars(layer).get(f"_{name}", getattr(layer, name, None))) for name in names
+    }
 
 
 def _serialized(value: Any) -> Any:
@@ -47,12 +51,14 @@ def _serialized(value: Any) -> Any:
 
 
 def check_mask(name: str, mask: Tensor | None, inputs_name: str, inputs: Tensor) -> None:
-    """Raises a ConfigError unless a mask has the shape of its inputs without features, as far as sizes are known."""
+    """Raises a ConfigError unless a mask has the shape of its inputs without features, as far as
+    sizes are known."""
     refuse_ragged(inputs_name, inputs)
     expected = tuple(inputs.shape[:-1])
     if mask is not None and not fits(tuple(mask.shape), expected):
         raise ConfigError(
-            f"{name} must be of shape {expected}, for {inputs_name} of shape {tuple(inputs.shape)}; "
+            f"{name} must be of shape {expected}, for {inputs_name} of shape "
+            f"{tuple(inputs.shape)}; "
             f"received {name} of shape {tuple(mask.shape)}"
         )
 
@@ -60,11 +66,14 @@ def check_mask(name: str, mask: Tensor | None, inputs_name: str, inputs: Tensor)
 def refuse_ragged(name: str, inputs: object) -> None:
     """Raises a ConfigError if inputs are a `tf.RaggedTensor`."""
     if type(inputs).__name__ == "RaggedTensor":
-        raise ConfigError(f"{name} must not be ragged: pad it first, with to_tensor(); received a RaggedTensor")
+        raise ConfigError(
+            f"{name} must not be ragged: pad it first, with to_tensor(); received a RaggedTensor"
+        )
 
 
 def check_batch(name: str, inputs: Tensor, query_name: str, query: Tensor) -> None:
-    """Raises a ConfigError unless what is attended to has as many rows as the query, as far as that is known."""
+    """Raises a ConfigError unless what is attended to has as many rows as the query, as far as that
+    is known."""
     if None not in (inputs.shape[0], query.shape[0]) and inputs.shape[0] != query.shape[0]:
         raise ConfigError(
             f"{name} must have the batch size of {query_name}, {query.shape[0]}; "
@@ -75,14 +84,17 @@ def check_batch(name: str, inputs: Tensor, query_name: str, query: Tensor) -> No
 def fits(shape: Shape, expected: Shape) -> bool:
     """Returns whether a shape broadcasts to another of the same rank, as far as sizes are known."""
     return len(shape) == len(expected) and all(
-        size in (None, 1) or other in (None, size) for size, other in zip(shape, expected, strict=True)
+        size in (None, 1) or other in (None, size)
+        for size, other in zip(shape, expected, strict=True)
     )
 
 
 def require_built(layer: keras.layers.Layer) -> None:
     """Raises a ValueError unless a layer, of which an empty cache is wanted, has its weights."""
     if not layer.built:
-        raise ValueError(f"{layer.name} must be built before init_cache; call it or its build method first")
+        raise ValueError(
+            f"{layer.name} must be built before init_cache; call it or its build method first"
+        )
 
 
 def child_arguments(layer: keras.layers.Layer, name: str) -> dict[str, Any]:
@@ -98,12 +110,14 @@ def child_arguments(layer: keras.layers.Layer, name: str) -> dict[str, Any]:
 
 
 def child_seed(seed: int | None, name: str) -> int | None:
-    """Returns a seed for a child that its siblings do not have: the same in every process, or None without a seed."""
+    """Returns a seed for a child that its siblings do not have: the same in every process, or None
+    without a seed."""
     return None if seed is None else random.Random(f"{seed} {name}").getrandbits(31)
 
 
 def child_initializer(initializer: Any, name: str) -> Any:
-    """Returns an initializer for a child: an instance that is shared, or has the same seed, draws the same numbers."""
+    """Returns an initializer for a child: an instance that is shared, or has the same seed, draws
+    the same numbers."""
     if not isinstance(initializer, keras.initializers.Initializer):
         return initializer
     config = initializer.get_config()

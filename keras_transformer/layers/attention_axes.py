@@ -1,4 +1,5 @@
-"""Attention along some of the axes of inputs of any rank: these are folded into one axis before, and unfolded after."""
+"""Attention along some of the axes of inputs of any rank: these are folded into one axis before,
+and unfolded after."""
 
 import dataclasses
 import math
@@ -15,10 +16,12 @@ from .arguments import fits
 
 @dataclasses.dataclass(frozen=True)
 class AttentionAxes:
-    """The axes of inputs (batch, ..., features) that attention runs along; each place on the others is on its own.
+    """The axes of inputs (batch, ..., features) that attention runs along; each place on the others
+    is on its own.
 
-    Folded, the free axes are part of the batch and the attended ones are one axis, row by row. Where there is
-    nothing to fold, since inputs are (batch, length, features), each method returns what it is given.
+    Folded, the free axes are part of the batch and the attended ones are one axis, row by row.
+    Where there is nothing to fold, since inputs are (batch, length, features), each method returns
+    what it is given.
     """
 
     attended: tuple[int, ...]
@@ -29,13 +32,21 @@ class AttentionAxes:
         """Reads the argument `attention_axes` for inputs of a rank; None stands for all axes.
 
         Raises:
-            ConfigError: An axis is that of the batch or of the features, is none at all, or is given twice.
+            ConfigError: An axis is that of the batch or of the features, is none at all, or is
+                given twice.
         """
         every = range(1, rank - 1)
-        given = (attention_axes,) if isinstance(attention_axes, int) else attention_axes or tuple(every)
+        given = (
+            (attention_axes,) if isinstance(attention_axes, int) else attention_axes or tuple(every)
+        )
         attended = tuple(axis if axis >= 0 else rank + axis for axis in given)
         rule = f"different axes from 1 to {rank - 2} of inputs of rank {rank}"
-        require(set(attended) <= {*every} and len({*attended}) == len(attended), "attention_axes", rule, attention_axes)
+        require(
+            set(attended) <= {*every} and len({*attended}) == len(attended),
+            "attention_axes",
+            rule,
+            attention_axes,
+        )
         return cls(attended, tuple(axis for axis in every if axis not in attended))
 
     @property
@@ -63,11 +74,18 @@ class AttentionAxes:
 
     def fold_attention_mask(
         self, mask: Tensor | None, query: Tensor, value: Tensor, num_heads: int
-    ) -> Annotated[Tensor, "bool, broadcasts to (batch * free, num_heads, target length, source length)"] | None:
-        """Folds a mask (batch, free ..., num_heads, target ..., source ...); axes after the first ones may be missing.
+    ) -> (
+        Annotated[
+            Tensor, "bool, broadcasts to (batch * free, num_heads, target length, source length)"
+        ]
+        | None
+    ):
+        """Folds a mask (batch, free ..., num_heads, target ..., source ...); axes after the first
+        ones may be missing.
 
         Raises:
-            ConfigError: The mask lacks an axis of target or source, has too many axes, or axes of other sizes.
+            ConfigError: The mask lacks an axis of target or source, has too many axes, or axes of
+                other sizes.
         """
         if mask is None:
             return None
@@ -81,18 +99,22 @@ class AttentionAxes:
             mask = ops.expand_dims(mask, tuple(range(leading - missing, leading)))
         if not fits(tuple(mask.shape), expected):
             raise ConfigError(
-                f"attention_mask must broadcast to {expected}, for query and value of shapes {tuple(query.shape)} and "
+                f"attention_mask must broadcast to {expected}, for query and value of shapes "
+                f"{tuple(query.shape)} and "
                 f"{tuple(value.shape)}; received attention_mask of shape {received}"
             )
         if self._is_sequence:
             return mask
-        # A mask that all heads share, or all of the batch, is broadcast later; other axes are those of the scores.
+        # A mask that all heads share, or all of the batch, is broadcast later; other axes are those
+        # of the scores.
         num_masks = ops.shape(mask)[leading - 1]
         whole = self._unfolded(ops.shape(query), num_masks, ops.shape(value))
         first = (1,) * (leading - 1) if missing == leading else whole[: leading - 1]
         targets, sources = whole[leading : leading + num_attended], whole[leading + num_attended :]
         mask = ops.broadcast_to(mask, (*first, num_masks, *targets, *sources))
-        return ops.reshape(mask, (math.prod(first), num_masks, math.prod(targets), math.prod(sources)))
+        return ops.reshape(
+            mask, (math.prod(first), num_masks, math.prod(targets), math.prod(sources))
+        )
 
     def unfold(
         self, outputs: Annotated[Tensor, "(batch * free, length, ...)"], query: Tensor
@@ -118,8 +140,12 @@ class AttentionAxes:
         query_shape, value_shape = ops.shape(query), ops.shape(value)
         return ops.reshape(scores, self._unfolded(query_shape, scores.shape[1], value_shape))
 
-    def _unfolded(self, query_shape: Sequence[Any], num_heads: int, value_shape: Sequence[Any]) -> tuple[Any, ...]:
+    def _unfolded(
+        self, query_shape: Sequence[Any], num_heads: int, value_shape: Sequence[Any]
+    ) -> tuple[Any, ...]:
         """The shape of the scores of all heads."""
         free = (query_shape[axis] for axis in self.free)
-        target, source = ([shape[axis] for axis in self.attended] for shape in (query_shape, value_shape))
+        target, source = (
+            [shape[axis] for axis in self.attended] for shape in (query_shape, value_shape)
+        )
         return (query_shape[0], *free, num_heads, *target, *source)

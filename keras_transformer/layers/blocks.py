@@ -1,4 +1,5 @@
-"""The layers that encoder and decoder are made of, and their sublayers (sections 3.1 and 3.3 of the paper)."""
+"""The layers that encoder and decoder are made of, and their sublayers (sections 3.1 and 3.3 of the
+paper)."""
 
 import inspect
 from collections.abc import Callable
@@ -8,7 +9,17 @@ import keras
 from keras import ops
 
 from ..masks import implicit_mask
-from ..rules import OddSize, Positive, Rate, Size, annotations_of, check, check_attributes, plain, require_divisor
+from ..rules import (
+    OddSize,
+    Positive,
+    Rate,
+    Size,
+    annotations_of,
+    check,
+    check_attributes,
+    plain,
+    require_divisor,
+)
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
 from .arguments import (
     Activation,
@@ -29,43 +40,52 @@ L = TypeVar("L", bound=keras.layers.Layer)
 
 
 class BlockOptions(LayerArguments, total=False):
-    """The options of `EncoderLayer` and `DecoderLayer`, which `Encoder` and `Decoder` hand on to their layers.
+    """The options of `EncoderLayer` and `DecoderLayer`, which `Encoder` and `Decoder` hand on to
+    their layers.
 
     Args:
-        key_dim: int or None. d_k, the width of each head's queries and keys. Defaults to `d_model // num_heads`.
+        key_dim: int or None. d_k, the width of each head's queries and keys. Defaults to `d_model
+            // num_heads`.
         value_dim: int or None. d_v, the width of each head's values. Defaults to `key_dim`.
         dropout: float. Rate of dropout on each sublayer's output. Defaults to 0.1.
-        attention_dropout: float. Rate of dropout on the attention weights; the paper has none. Defaults to 0.
-        activation_dropout: float. Rate of dropout inside the feed-forward network; the paper has none. Defaults to
-            0.
+        attention_dropout: float. Rate of dropout on the attention weights; the paper has none.
+            Defaults to 0.
+        activation_dropout: float. Rate of dropout inside the feed-forward network; the paper has
+            none. Defaults to 0.
         activation: str or callable. Activation of the feed-forward network. Defaults to "relu".
-        norm_first: bool. Whether to normalize before each sublayer instead of after the residual sum as in the
-            paper. Defaults to False.
-        neighborhood: int or None. r of restricted self-attention (section 4), odd: each position attends to the r
-            positions centred on itself. Defaults to None: all positions.
-        epsilon: float. Added to the variance, or to the mean square, in normalization. Defaults to 1e-6.
-        attention_bias: bool. Whether the projections of attention add a bias; those of the paper do not. Defaults to
-            False.
-        feed_forward_bias: bool. Whether the feed-forward network adds biases, as that of the paper does. Defaults to
-            True.
-        kernel_initializer: str or `keras.initializers.Initializer`. Every kernel draws numbers of its own. Defaults to
-            "glorot_uniform".
+        norm_first: bool. Whether to normalize before each sublayer instead of after the residual
+            sum as in the paper. Defaults to False.
+        neighborhood: int or None. r of restricted self-attention (section 4), odd: each position
+            attends to the r positions centred on itself. Defaults to None: all positions.
+        epsilon: float. Added to the variance, or to the mean square, in normalization. Defaults to
+            1e-6.
+        attention_bias: bool. Whether the projections of attention add a bias; those of the paper do
+            not. Defaults to False.
+        feed_forward_bias: bool. Whether the feed-forward network adds biases, as that of the paper
+            does. Defaults to True.
+        kernel_initializer: str or `keras.initializers.Initializer`. Every kernel draws numbers of
+            its own. Defaults to "glorot_uniform".
         bias_initializer: str or `keras.initializers.Initializer`. Defaults to "zeros".
-        kernel_regularizer: str, `keras.regularizers.Regularizer` or None, for each kernel. Defaults to None.
-        bias_regularizer: str, `keras.regularizers.Regularizer` or None, for each bias. Defaults to None.
-        seed: int or None. Dropout with a seed draws the same numbers in every run, and others in each sublayer.
+        kernel_regularizer: str, `keras.regularizers.Regularizer` or None, for each kernel. Defaults
+            to None.
+        bias_regularizer: str, `keras.regularizers.Regularizer` or None, for each bias. Defaults to
+            None.
+        seed: int or None. Dropout with a seed draws the same numbers in every run, and others in
+            each sublayer. Defaults to None.
+        normalization: "layer", or "rms", root mean square normalization (Zhang and Sennrich 2019,
+            arXiv 1910.07467). Defaults to "layer".
+        gated: bool. Whether the feed-forward network is a gated linear unit (Shazeer 2020, arXiv
+            2002.05202): with the activation "silu" SwiGLU, with "gelu" GEGLU. Defaults to False.
+        num_key_value_heads: int or None. Heads of keys and values, a divisor of `num_heads`: each
+            serves as many heads of queries (Ainslie et al. 2023, arXiv 2305.13245). Defaults to
+            `num_heads`.
+        query_key_norm: bool. Whether the queries and keys of each head are normalized by their root
+            mean square, with learned scales (Henry et al. 2020, arXiv 2010.04245). Defaults to
+            False.
+        relative_positions: positions that self-attention knows by itself: "rotary" (Su et al. 2021,
+            arXiv 2104.09864), "alibi" (Press et al. 2022, arXiv 2108.12409) or "t5" (Raffel et al.
+            2020, arXiv 1910.10683); or None: it knows only those that were added to its inputs.
             Defaults to None.
-        normalization: "layer", or "rms", root mean square normalization (Zhang and Sennrich 2019, arXiv 1910.07467).
-            Defaults to "layer".
-        gated: bool. Whether the feed-forward network is a gated linear unit (Shazeer 2020, arXiv 2002.05202): with the
-            activation "silu" SwiGLU, with "gelu" GEGLU. Defaults to False.
-        num_key_value_heads: int or None. Heads of keys and values, a divisor of `num_heads`: each serves as many heads
-            of queries (Ainslie et al. 2023, arXiv 2305.13245). Defaults to `num_heads`.
-        query_key_norm: bool. Whether the queries and keys of each head are normalized by their root mean square, with
-            learned scales (Henry et al. 2020, arXiv 2010.04245). Defaults to False.
-        relative_positions: positions that self-attention knows by itself: "rotary" (Su et al. 2021, arXiv 2104.09864),
-            "alibi" (Press et al. 2022, arXiv 2108.12409) or "t5" (Raffel et al. 2020, arXiv 1910.10683); or None: it
-            knows only those that were added to its inputs. Defaults to None.
         flash_attention: bool or None. As in `MultiHeadAttention`. Defaults to None.
     """
 
@@ -95,11 +115,14 @@ class BlockOptions(LayerArguments, total=False):
 
 
 _HINTS = get_type_hints(BlockOptions, include_extras=True)
-_OPTIONS = {name: get_args(_HINTS[name]) for name in _HINTS if name not in LayerArguments.__annotations__}
+_OPTIONS = {
+    name: get_args(_HINTS[name]) for name in _HINTS if name not in LayerArguments.__annotations__
+}
 _DEFAULTS = {name: default for name, (*_, default) in _OPTIONS.items()}
 # What stands between a type and its default is a rule.
 _TYPES: dict[str, Any] = {"num_heads": Size, "d_ff": Size} | {
-    name: Annotated[type_, *rules] if rules else type_ for name, (type_, *rules, _) in _OPTIONS.items()
+    name: Annotated[type_, *rules] if rules else type_
+    for name, (type_, *rules, _) in _OPTIONS.items()
 }
 # How Keras turns a name into an object, by the last word of the option.
 _GETTERS: dict[str, Callable[[Any], Any]] = {
@@ -110,15 +133,20 @@ _GETTERS: dict[str, Callable[[Any], Any]] = {
 
 
 def show_options(layer_class: type[L]) -> type[L]:
-    """Class decorator: makes `help` and `inspect.signature` show each of the options, with its type and its default."""
+    """Class decorator: makes `help` and `inspect.signature` show each of the options, with its type
+    and its default."""
     constructor: Any = layer_class.__init__
     signature = inspect.signature(constructor)
     parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     for name, default in _DEFAULTS.items():
         parameters.append(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_TYPES[name])
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_TYPES[name]
+            )
         )
-    kwargs = inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD, annotation=Unpack[LayerArguments])
+    kwargs = inspect.Parameter(
+        "kwargs", inspect.Parameter.VAR_KEYWORD, annotation=Unpack[LayerArguments]
+    )
     constructor.__signature__ = signature.replace(parameters=[*parameters, kwargs])
     return layer_class
 
@@ -128,8 +156,11 @@ def layer_arguments(options: BlockOptions) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in _TYPES}
 
 
-def set_options(layer: keras.layers.Layer, num_heads: int, d_ff: int, options: BlockOptions) -> None:
-    """Makes options, or their defaults, attributes of a layer of (batch, length, d_model), and checks them.
+def set_options(
+    layer: keras.layers.Layer, num_heads: int, d_ff: int, options: BlockOptions
+) -> None:
+    """Makes options, or their defaults, attributes of a layer of (batch, length, d_model), and
+    checks them.
 
     Raises:
         ConfigError: An option breaks its rule.
@@ -154,22 +185,25 @@ def get_options(layer: keras.layers.Layer) -> dict[str, Any]:
 class FeedForward(keras.layers.Layer):
     """`activation(x W1 + b1) W2 + b2`, the same at every position (section 3.3, equation 2).
 
-    With `gated`, `(activation(x Wg + bg) * (x W1 + b1)) W2 + b2`, a gated linear unit (Shazeer 2020,
-    arXiv 2002.05202): with the activation "silu" it is that paper's SwiGLU, with "gelu" its GEGLU. It has 1.5 times
-    the weights; with two thirds of the width, it has the same number.
+    With `gated`, `(activation(x Wg + bg) * (x W1 + b1)) W2 + b2`, a gated linear unit (Shazeer
+    2020, arXiv 2002.05202): with the activation "silu" it is that paper's SwiGLU, with "gelu" its
+    GEGLU. It has 1.5 times the weights; with two thirds of the width, it has the same number.
 
     Args:
         d_ff: int. Width between the two products.
         activation: str or callable. The paper's is ReLU. Defaults to "relu".
         dropout: float. Rate of dropout on the activations; the paper has none here. Defaults to 0.
         use_bias: bool. Whether the products add a bias, as those of the paper do. Defaults to True.
-        gated: bool. Whether a second product of the inputs, with the activation, is multiplied with the first, which
-            then has none. Defaults to False.
+        gated: bool. Whether a second product of the inputs, with the activation, is multiplied with
+            the first, which then has none. Defaults to False.
         kernel_initializer: str or `keras.initializers.Initializer`. Defaults to "glorot_uniform".
         bias_initializer: str or `keras.initializers.Initializer`. Defaults to "zeros".
-        kernel_regularizer: str, `keras.regularizers.Regularizer` or None, for each kernel. Defaults to None.
-        bias_regularizer: str, `keras.regularizers.Regularizer` or None, for each bias. Defaults to None.
-        seed: int or None. Dropout with a seed draws the same numbers in every run. Defaults to None.
+        kernel_regularizer: str, `keras.regularizers.Regularizer` or None, for each kernel. Defaults
+            to None.
+        bias_regularizer: str, `keras.regularizers.Regularizer` or None, for each bias. Defaults to
+            None.
+        seed: int or None. Dropout with a seed draws the same numbers in every run. Defaults to
+            None.
 
     Call arguments:
         inputs: (..., d_model).
@@ -179,7 +213,8 @@ class FeedForward(keras.layers.Layer):
         (..., d_model).
 
     Raises:
-        ValueError: An argument breaks its rule, or the inputs are of another width than those before.
+        ValueError: An argument breaks its rule, or the inputs are of another width than those
+            before.
 
     Example:
         >>> FeedForward(d_ff=2048)(keras.random.normal((2, 5, 512))).shape
@@ -221,7 +256,9 @@ class FeedForward(keras.layers.Layer):
 
     def build(self, input_shape: Shape) -> None:
         self.input_spec = keras.InputSpec(min_ndim=2, axes={-1: input_shape[-1]})
-        self.hidden_dense = self._dense(self.d_ff, "hidden", None if self.gated else self.activation)
+        self.hidden_dense = self._dense(
+            self.d_ff, "hidden", None if self.gated else self.activation
+        )
         self.gate_dense = self._dense(self.d_ff, "gate", self.activation) if self.gated else None
         self.hidden_dropout = Dropout(self.dropout, self.seed, dtype=self.dtype_policy)
         self.output_dense = self._dense(input_shape[-1], "output")
@@ -230,7 +267,9 @@ class FeedForward(keras.layers.Layer):
             self.gate_dense.build(input_shape)
         self.output_dense.build((*input_shape[:-1], self.d_ff))
 
-    def _dense(self, units: int | None, name: str, activation: Activation | None = None) -> keras.layers.Dense:
+    def _dense(
+        self, units: int | None, name: str, activation: Activation | None = None
+    ) -> keras.layers.Dense:
         return keras.layers.Dense(units, activation, self.use_bias, **child_arguments(self, name))
 
     def call(
@@ -257,7 +296,8 @@ class FeedForward(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Residual(keras.layers.Layer):
-    """`LayerNorm(x + Dropout(sublayer(x)))` (sections 3.1 and 5.4), or `x + Dropout(sublayer(LayerNorm(x)))`.
+    """`LayerNorm(x + Dropout(sublayer(x)))` (sections 3.1 and 5.4), or `x +
+    Dropout(sublayer(LayerNorm(x)))`.
 
     The arguments are described in `BlockOptions`; without any, nothing is dropped out.
     """
@@ -285,7 +325,9 @@ class Residual(keras.layers.Layer):
         self.norm.build(inputs_shape)
         self.output_dropout = Dropout(self.dropout, self.seed, dtype=self.dtype_policy)
 
-    def sublayer_input(self, inputs: Annotated[Tensor, "(..., d_model)"]) -> Annotated[Tensor, "(..., d_model)"]:
+    def sublayer_input(
+        self, inputs: Annotated[Tensor, "(..., d_model)"]
+    ) -> Annotated[Tensor, "(..., d_model)"]:
         """Returns what the sublayer is applied to: the inputs, normalized if `norm_first`."""
         return self.norm(inputs) if self.norm_first else inputs
 
@@ -298,7 +340,9 @@ class Residual(keras.layers.Layer):
         total = inputs + self.output_dropout(sublayer_output, training=training)
         return total if self.norm_first else self.norm(total)
 
-    def compute_output_shape(self, inputs_shape: Shape, sublayer_output_shape: Shape | None = None) -> Shape:
+    def compute_output_shape(
+        self, inputs_shape: Shape, sublayer_output_shape: Shape | None = None
+    ) -> Shape:
         return inputs_shape
 
     def get_config(self) -> dict[str, Any]:
@@ -319,19 +363,22 @@ class EncoderLayer(keras.layers.Layer):
 
     Call arguments:
         inputs: (batch, length, d_model).
-        mask: bool (batch, length), True = a real token. Defaults to the implicit Keras mask of the inputs.
+        mask: bool (batch, length), True = a real token. Defaults to the implicit Keras mask of the
+            inputs.
         attention_mask: bool, True = attend, of a shape that `MultiHeadAttention` takes.
         training: bool. Whether to apply dropout.
-        use_causal_mask: bool. Whether a position sees only itself and earlier positions. Defaults to False.
-        return_attention_scores: bool. Whether to return the attention weights too. Defaults to False.
+        use_causal_mask: bool. Whether a position sees only itself and earlier positions. Defaults
+            to False.
+        return_attention_scores: bool. Whether to return the attention weights too. Defaults to
+            False.
 
     Returns:
-        (batch, length, d_model), with the inputs' implicit mask, and, if asked for, the weights (batch, num_heads,
-        length, length).
+        (batch, length, d_model), with the inputs' implicit mask, and, if asked for, the weights
+        (batch, num_heads, length, length).
 
     Raises:
-        ValueError: An argument breaks its rule, `num_heads` does not divide d_model and `key_dim` is None, or the
-            inputs are not (batch, length, d_model).
+        ValueError: An argument breaks its rule, `num_heads` does not divide d_model and `key_dim`
+            is None, or the inputs are not (batch, length, d_model).
 
     Example:
         >>> layer = EncoderLayer(num_heads=8, d_ff=2048)
@@ -377,7 +424,9 @@ class EncoderLayer(keras.layers.Layer):
             use_causal_mask=use_causal_mask,
         )
         attended, *scores = outputs if return_attention_scores else [outputs]
-        outputs = _apply_feed_forward(self, self.attention_residual(inputs, attended, training=training), training)
+        outputs = _apply_feed_forward(
+            self, self.attention_residual(inputs, attended, training=training), training
+        )
         return (outputs, *scores) if return_attention_scores else outputs
 
     if TYPE_CHECKING:
@@ -404,11 +453,15 @@ class EncoderLayer(keras.layers.Layer):
         position: Dimension,
         mask: Annotated[Tensor, "bool, broadcasts to (batch, n, number of entries)"] | None = None,
         position_ids: Annotated[Tensor, "int, broadcasts to (batch, n)"] | None = None,
-        entry_position_ids: Annotated[Tensor, "int, broadcasts to (batch, number of entries)"] | None = None,
+        entry_position_ids: Annotated[Tensor, "int, broadcasts to (batch, number of entries)"]
+        | None = None,
     ) -> tuple[Annotated[Tensor, "(batch, n, d_model)"], Cache]:
-        """Computes new positions of a layer with `use_causal_mask` only, see `DecoderLayer.step`."""
+        """Computes new positions of a layer with `use_causal_mask` only, see
+        `DecoderLayer.step`."""
         hidden = self.attention_residual.sublayer_input(inputs)
-        attended, cache = self.attention.step(hidden, cache, position, mask, position_ids, entry_position_ids)
+        attended, cache = self.attention.step(
+            hidden, cache, position, mask, position_ids, entry_position_ids
+        )
         return _apply_feed_forward(self, self.attention_residual(inputs, attended)), cache
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
@@ -425,11 +478,11 @@ class EncoderLayer(keras.layers.Layer):
 class DecoderLayer(keras.layers.Layer):
     """Causal self-attention, attention to the source, and a feed-forward network (section 3.1).
 
-    A layer that is first called without a source has no attention to a source: the layer of a language model.
-    d_model is read from the target.
+    A layer that is first called without a source has no attention to a source: the layer of a
+    language model. d_model is read from the target.
 
-    For decoding step by step, `init_cache` and `project_source` prepare what `step` attends to. Without a
-    mask, the outputs of the steps equal the rows of one call.
+    For decoding step by step, `init_cache` and `project_source` prepare what `step` attends to.
+    Without a mask, the outputs of the steps equal the rows of one call.
 
     Args:
         num_heads: int. h, the number of attention heads.
@@ -439,25 +492,29 @@ class DecoderLayer(keras.layers.Layer):
     Call arguments:
         target: (batch, target length, d_model).
         source: (batch, source length, any width), the encoder's output, or None.
-        target_mask: bool (batch, target length), True = a real token. Defaults to the target's implicit Keras mask.
-        source_mask: bool (batch, source length), True = a real token. Defaults to the source's implicit Keras mask.
+        target_mask: bool (batch, target length), True = a real token. Defaults to the target's
+            implicit Keras mask.
+        source_mask: bool (batch, source length), True = a real token. Defaults to the source's
+            implicit Keras mask.
         training: bool. Whether to apply dropout.
-        attention_mask: bool, True = attend, for self-attention, of a shape that `MultiHeadAttention` takes. It
-            restricts what `use_causal_mask` leaves.
+        attention_mask: bool, True = attend, for self-attention, of a shape that
+            `MultiHeadAttention` takes. It restricts what `use_causal_mask` leaves.
         source_attention_mask: bool, True = attend, for attention to the source, of such a shape.
-        use_causal_mask: bool. Whether a position sees only itself and earlier positions. False, with an
-            `attention_mask`, is for prefix language models and the like. Defaults to True.
-        return_attention_scores: bool. Whether to return the attention weights too. Defaults to False.
+        use_causal_mask: bool. Whether a position sees only itself and earlier positions. False,
+            with an `attention_mask`, is for prefix language models and the like. Defaults to True.
+        return_attention_scores: bool. Whether to return the attention weights too. Defaults to
+            False.
 
     Returns:
-        (batch, target length, d_model), with the target's implicit mask, and, if asked for, the weights of
-        self-attention (batch, num_heads, target length, target length) and, in a layer with a source, those of
-        attention to the source (batch, num_heads, target length, source length).
+        (batch, target length, d_model), with the target's implicit mask, and, if asked for, the
+        weights of self-attention (batch, num_heads, target length, target length) and, in a layer
+        with a source, those of attention to the source (batch, num_heads, target length, source
+        length).
 
     Raises:
-        ValueError: An argument breaks its rule; `num_heads` does not divide d_model and `key_dim` is None; a layer
-            that was built with a source is called without one, or the reverse; or an input is not (batch, length,
-            width), or of another width than that before.
+        ValueError: An argument breaks its rule; `num_heads` does not divide d_model and `key_dim`
+            is None; a layer that was built with a source is called without one, or the reverse; or
+            an input is not (batch, length, width), or of another width than that before.
 
     Example:
         >>> layer = DecoderLayer(num_heads=8, d_ff=2048)
@@ -485,12 +542,18 @@ class DecoderLayer(keras.layers.Layer):
 
     def _check_source(self, shape: Shape) -> None:
         # Keras' message, for the second input: `input_spec` describes the first one only.
-        problem = f"Input 1 with name 'source' of layer '{self.name}' is incompatible with the layer: expected "
+        problem = (
+            f"Input 1 with name 'source' of layer '{self.name}' is incompatible with the "
+            f"layer: expected "
+        )
         if len(shape) != 3:
-            raise ValueError(f"{problem}ndim=3, found ndim={len(shape)}. Full shape received: {tuple(shape)}")
+            raise ValueError(
+                f"{problem}ndim=3, found ndim={len(shape)}. Full shape received: {tuple(shape)}"
+            )
         if None not in (self._source_width, shape[-1]) and shape[-1] != self._source_width:
             raise ValueError(
-                f"{problem}axis -1 of input shape to have value {self._source_width}, but received input with shape "
+                f"{problem}axis -1 of input shape to have value {self._source_width}, but "
+                f"received input with shape "
                 f"{tuple(shape)}"
             )
 
@@ -502,14 +565,16 @@ class DecoderLayer(keras.layers.Layer):
         source_mask: Annotated[Tensor, "bool (batch, source length)"] | None = None,
         training: bool | None = None,
         attention_mask: Annotated[Tensor, "bool (..., target length, target length)"] | None = None,
-        source_attention_mask: Annotated[Tensor, "bool (..., target length, source length)"] | None = None,
+        source_attention_mask: Annotated[Tensor, "bool (..., target length, source length)"]
+        | None = None,
         use_causal_mask: bool = True,
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, ...]:
         if (source is None) != (self.source_attention is None):
             built = "without" if self.source_attention is None else "with"
             raise ValueError(
-                f"source must be given in every call or in none; the layer was built {built} one and "
+                f"source must be given in every call or in none; the layer was built {built} one "
+                f"and "
                 f"received source={'None' if source is None else 'a tensor'}"
             )
         target_mask = implicit_mask(target) if target_mask is None else target_mask
@@ -518,7 +583,10 @@ class DecoderLayer(keras.layers.Layer):
             self._check_source(source.shape)
             check_batch("source", source, "target", target)
             check_mask("source_mask", source_mask, "source", source)
-        options: dict[str, Any] = {"return_attention_scores": return_attention_scores, "training": training}
+        options: dict[str, Any] = {
+            "return_attention_scores": return_attention_scores,
+            "training": training,
+        }
         hidden = self.attention_residual.sublayer_input(target)
         outputs = self.attention(
             hidden,
@@ -533,7 +601,11 @@ class DecoderLayer(keras.layers.Layer):
         if source is not None:
             hidden = self.source_attention_residual.sublayer_input(target)
             outputs = self.source_attention(
-                hidden, source, value_mask=source_mask, attention_mask=source_attention_mask, **options
+                hidden,
+                source,
+                value_mask=source_mask,
+                attention_mask=source_attention_mask,
+                **options,
             )
             attended, *source_scores = outputs if return_attention_scores else [outputs]
             scores += source_scores
@@ -561,12 +633,15 @@ class DecoderLayer(keras.layers.Layer):
 
         Args:
             batch_size: int or int scalar.
-            max_length: int or int scalar, the number of entries. Defaults to None: each step makes the cache longer.
+            max_length: int or int scalar, the number of entries. Defaults to None: each step makes
+                the cache longer.
         """
         require_built(self)
         return self.attention.init_cache(batch_size, max_length)
 
-    def project_source(self, source: Annotated[Tensor, "(batch, source length, any width)"]) -> KeyValues:
+    def project_source(
+        self, source: Annotated[Tensor, "(batch, source length, any width)"]
+    ) -> KeyValues:
         """Projects the source to keys and values, once for all steps."""
         return self.source_attention.project_key_value(source)
 
@@ -579,7 +654,8 @@ class DecoderLayer(keras.layers.Layer):
         source_key_values: KeyValues | None = None,
         source_mask: Annotated[Tensor, "bool (batch, source length)"] | None = None,
         position_ids: Annotated[Tensor, "int, broadcasts to (batch, n)"] | None = None,
-        entry_position_ids: Annotated[Tensor, "int, broadcasts to (batch, number of entries)"] | None = None,
+        entry_position_ids: Annotated[Tensor, "int, broadcasts to (batch, number of entries)"]
+        | None = None,
     ) -> tuple[Annotated[Tensor, "(batch, n, d_model)"], Cache]:
         """Computes new positions only.
 
@@ -587,25 +663,28 @@ class DecoderLayer(keras.layers.Layer):
             target: the next position of n hypotheses in a beam search, or n next positions.
             cache: from `init_cache` or the previous step.
             position: int or int scalar, the place in a `FixedCache` where the n entries go.
-            mask: True = attend: the entries that each of the n may attend to, within its neighborhood if the layer
-                has one. Defaults to None: the n are next positions, and each sees itself and the entries before it,
-                within its neighborhood.
+            mask: True = attend: the entries that each of the n may attend to, within its
+                neighborhood if the layer has one. Defaults to None: the n are next positions, and
+                each sees itself and the entries before it, within its neighborhood.
             source_key_values: from `project_source`.
             source_mask: True = a real token.
-            position_ids: the places of the n in the sequence, for `relative_positions`. Defaults to None: the numbers
-                of their entries.
-            entry_position_ids: the places of the cache's entries in the sequence, for `relative_positions`. Defaults
-                to None: 0, 1, 2, ... In a beam search, where each step writes `beam_size` entries, entry e is at
-                place `e // beam_size`.
+            position_ids: the places of the n in the sequence, for `relative_positions`. Defaults to
+                None: the numbers of their entries.
+            entry_position_ids: the places of the cache's entries in the sequence, for
+                `relative_positions`. Defaults to None: 0, 1, 2, ... In a beam search, where each
+                step writes `beam_size` entries, entry e is at place `e // beam_size`.
 
         Returns:
             The outputs of the n positions, and the cache with the n entries.
 
         Raises:
-            ValueError: The n entries end after the `FixedCache`; only checked if the sizes and `position` are ints.
+            ValueError: The n entries end after the `FixedCache`; only checked if the sizes and
+                `position` are ints.
         """
         hidden = self.attention_residual.sublayer_input(target)
-        attended, cache = self.attention.step(hidden, cache, position, mask, position_ids, entry_position_ids)
+        attended, cache = self.attention.step(
+            hidden, cache, position, mask, position_ids, entry_position_ids
+        )
         target = self.attention_residual(target, attended)
         if source_key_values is not None:
             hidden = self.source_attention_residual.sublayer_input(target)
@@ -629,13 +708,18 @@ def _self_attention(layer: EncoderLayer | DecoderLayer, shape: Shape) -> MultiHe
 
 
 def _attention(
-    layer: EncoderLayer | DecoderLayer, name: str, query_shape: Shape, value_shape: Shape, **positions: Any
+    layer: EncoderLayer | DecoderLayer,
+    name: str,
+    query_shape: Shape,
+    value_shape: Shape,
+    **positions: Any,
 ) -> MultiHeadAttention:
     d_model, key_dim = query_shape[-1], layer.key_dim
     if key_dim is None:
         if d_model is None or d_model % layer.num_heads:
             raise ValueError(
-                f"num_heads must divide d_model={d_model} unless key_dim is given; received num_heads={layer.num_heads}"
+                f"num_heads must divide d_model={d_model} unless key_dim is given; received "
+                f"num_heads={layer.num_heads}"
             )
         key_dim = d_model // layer.num_heads
     attention = MultiHeadAttention(
@@ -673,12 +757,22 @@ def _residual(layer: EncoderLayer | DecoderLayer, sublayer_name: str, shape: Sha
     name = f"{sublayer_name}_residual"
     seed = child_seed(layer.seed, name)
     residual = Residual(
-        layer.dropout, layer.norm_first, layer.epsilon, layer.normalization, seed, dtype=layer.dtype_policy, name=name
+        layer.dropout,
+        layer.norm_first,
+        layer.epsilon,
+        layer.normalization,
+        seed,
+        dtype=layer.dtype_policy,
+        name=name,
     )
     residual.build(shape)
     return residual
 
 
-def _apply_feed_forward(layer: EncoderLayer | DecoderLayer, inputs: Tensor, training: bool | None = None) -> Tensor:
-    hidden = layer.feed_forward(layer.feed_forward_residual.sublayer_input(inputs), training=training)
+def _apply_feed_forward(
+    layer: EncoderLayer | DecoderLayer, inputs: Tensor, training: bool | None = None
+) -> Tensor:
+    hidden = layer.feed_forward(
+        layer.feed_forward_residual.sublayer_input(inputs), training=training
+    )
     return layer.feed_forward_residual(inputs, hidden, training=training)

@@ -1,4 +1,5 @@
-"""Keys and values of the positions that were decoded before, so that each step computes new positions only."""
+"""Keys and values of the positions that were decoded before, so that each step computes new
+positions only."""
 
 from typing import Annotated, NamedTuple
 
@@ -17,14 +18,15 @@ class KeyValues(NamedTuple):
 class GrowingCache(KeyValues):
     """A cache that each step makes longer; attention reads no entry that is not written.
 
-    In a loop this needs a backend whose loops may change the shapes of tensors: TensorFlow, with a batch size that
-    is only known at run time.
+    In a loop this needs a backend whose loops may change the shapes of tensors: TensorFlow, with a
+    batch size that is only known at run time.
     """
 
     def write(self, new: KeyValues, position: Dimension) -> "GrowingCache":
         """Returns the cache with `new` at its end, wherever `position` is."""
         return GrowingCache(
-            ops.concatenate([self.keys, new.keys], axis=2), ops.concatenate([self.values, new.values], axis=2)
+            ops.concatenate([self.keys, new.keys], axis=2),
+            ops.concatenate([self.values, new.values], axis=2),
         )
 
     def next_entry(self, position: Dimension) -> Dimension:
@@ -39,15 +41,22 @@ class FixedCache(KeyValues):
         """Returns the cache with `new` at `position` and the positions after it.
 
         Raises:
-            ValueError: The entries end after the cache; only checked if the sizes and `position` are ints.
+            ValueError: The entries end after the cache; only checked if the sizes and `position`
+                are ints.
         """
         length, count = self.keys.shape[2], new.keys.shape[2]
-        if isinstance(position, int) and None not in (length, count) and not 0 <= position <= length - count:
+        if (
+            isinstance(position, int)
+            and None not in (length, count)
+            and not 0 <= position <= length - count
+        ):
             raise ValueError(
                 f"position must leave room in the cache for the n positions of the step; "
                 f"received position={position}, n={count} and a cache of length {length}"
             )
-        return FixedCache(_overwrite(self.keys, new.keys, position), _overwrite(self.values, new.values, position))
+        return FixedCache(
+            _overwrite(self.keys, new.keys, position), _overwrite(self.values, new.values, position)
+        )
 
     def next_entry(self, position: Dimension) -> Dimension:
         """Returns the number of the entry that is written next: `position`."""
@@ -65,7 +74,8 @@ def empty_cache(
     max_length: Dimension | None = None,
     dtype: str = "float32",
 ) -> Cache:
-    """Makes an empty cache: a `FixedCache` of `max_length` entries, or a `GrowingCache` if that is None."""
+    """Makes an empty cache: a `FixedCache` of `max_length` entries, or a `GrowingCache` if that is
+    None."""
     # The length is 0, but as unknown as the batch size, so that a loop may change it.
     length = 0 * batch_size if max_length is None else max_length
     cache_type = GrowingCache if max_length is None else FixedCache
@@ -80,7 +90,9 @@ def _overwrite(entries: Tensor, new: Tensor, position: Dimension) -> Tensor:
     batch, num_heads, length, width = ops.shape(entries)
     count = ops.shape(new)[2]
     first_rows = ops.arange(batch * num_heads, dtype="int32") * length + ops.cast(position, "int32")
-    rows = first_rows[:, None] + ops.arange(count, dtype="int32")[None, :]  # (batch * num_heads, count)
+    rows = (
+        first_rows[:, None] + ops.arange(count, dtype="int32")[None, :]
+    )  # (batch * num_heads, count)
     written = ops.scatter_update(
         ops.reshape(entries, (batch * num_heads * length, width)),
         ops.reshape(rows, (batch * num_heads * count, 1)),

@@ -1,4 +1,5 @@
-"""Dropout and layer normalization that take less time than those of Keras, and the choice of a normalization."""
+"""Dropout and layer normalization that take less time than those of Keras, and the choice of a
+normalization."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -16,10 +17,12 @@ _LEVELS = 2**16
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Dropout(keras.layers.Layer):
-    """Dropout with 16 random bits per element; Keras' layer draws a random float, which takes twice the time.
+    """Dropout with 16 random bits per element; Keras' layer draws a random float, which takes twice
+    the time.
 
-    The rate is rounded to a multiple of 2^-16. What is kept is scaled by the rounded rate, so that the mean of the
-    output is exactly the input. On PyTorch, Keras' dropout computes it, in one operation if there is no seed.
+    The rate is rounded to a multiple of 2^-16. What is kept is scaled by the rounded rate, so that
+    the mean of the output is exactly the input. On PyTorch, Keras' dropout computes it, in one
+    operation if there is no seed.
 
     Args:
         rate: float from 0 to 1. The share of elements that become 0 in training.
@@ -36,7 +39,9 @@ class Dropout(keras.layers.Layer):
         self.supports_masking = True
         self.built = True
 
-    def call(self, inputs: Annotated[Tensor, "(...)"], training: bool | None = False) -> Annotated[Tensor, "(...)"]:
+    def call(
+        self, inputs: Annotated[Tensor, "(...)"], training: bool | None = False
+    ) -> Annotated[Tensor, "(...)"]:
         num_dropped = round(self.rate * _LEVELS)
         if not training or not num_dropped:
             return inputs
@@ -46,8 +51,12 @@ class Dropout(keras.layers.Layer):
             # With random bits, Keras would wait for the GPU to know their seed.
             return keras.random.dropout(inputs, self.rate, seed=self.seed_generator)
         size = ops.size(inputs)
-        words = keras.random.randint(((size + 1) // 2, 1), -(2**31), 2**31 - 1, dtype="int32", seed=self.seed_generator)
-        numbers = ops.reshape(ops.view(words, "int16"), (-1,))  # (size or size + 1,), two of each word
+        words = keras.random.randint(
+            ((size + 1) // 2, 1), -(2**31), 2**31 - 1, dtype="int32", seed=self.seed_generator
+        )
+        numbers = ops.reshape(
+            ops.view(words, "int16"), (-1,)
+        )  # (size or size + 1,), two of each word
         numbers = ops.reshape(numbers[:size], ops.shape(inputs))
         kept = ops.cast(numbers >= num_dropped - _LEVELS // 2, inputs.dtype)
         # Two products rather than a choice: their gradient is one more product.
@@ -65,12 +74,13 @@ def make_normalization(
 ) -> keras.layers.Layer:
     """Makes a layer that normalizes the last axis, in float32 under every dtype policy.
 
-    "rms" is Keras' root mean square normalization (Zhang and Sennrich 2019, arXiv 1910.07467), which neither subtracts
-    a mean nor adds a bias.
+    "rms" is Keras' root mean square normalization (Zhang and Sennrich 2019, arXiv 1910.07467),
+    which neither subtracts a mean nor adds a bias.
     """
     if normalization == "rms":
         rms_normalization = keras.layers.RMSNormalization(epsilon=epsilon, dtype=dtype, name=name)
-        # Keras' layer passes masks on, as it treats each position by itself, but does not declare it.
+        # Keras' layer passes masks on, as it treats each position by itself, but does not declare
+        # it.
         rms_normalization.supports_masking = True
         return rms_normalization
     return LayerNormalization(epsilon, dtype=dtype, name=name)
@@ -78,9 +88,11 @@ def make_normalization(
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class LayerNormalization(keras.layers.Layer):
-    """Normalizes the last axis; on TensorFlow with a gradient that takes fewer passes over the data than Keras' layer.
+    """Normalizes the last axis; on TensorFlow with a gradient that takes fewer passes over the data
+    than Keras' layer.
 
-    Computes `gamma * (x - mean) / sqrt(variance + epsilon) + beta` in float32, or better, under every dtype policy.
+    Computes `gamma * (x - mean) / sqrt(variance + epsilon) + beta` in float32, or better, under
+    every dtype policy.
     """
 
     def __init__(self, epsilon: Positive = 1e-6, **kwargs: Any) -> None:
@@ -100,7 +112,9 @@ class LayerNormalization(keras.layers.Layer):
         self, inputs: Annotated[Tensor, "(..., features)"], training: bool | None = False
     ) -> Annotated[Tensor, "(..., features)"]:
         dtype = keras.backend.result_type(inputs.dtype, "float32")
-        inputs, gamma, beta = (ops.cast(tensor, dtype) for tensor in (inputs, self.gamma, self.beta))
+        inputs, gamma, beta = (
+            ops.cast(tensor, dtype) for tensor in (inputs, self.gamma, self.beta)
+        )
         backend = keras.backend.backend()
         if backend == "torch":
             # PyTorch has one kernel for the forward and one for the backward pass.

@@ -1,7 +1,7 @@
 """Sequences divided into blocks, for restricted self-attention (section 4 of the paper).
 
-A block is half a neighborhood long: what its positions may attend to lies in the block itself and in the blocks
-beside it.
+A block is half a neighborhood long: what its positions may attend to lies in the block itself and
+in the blocks beside it.
 """
 
 from typing import Annotated, NamedTuple
@@ -22,7 +22,8 @@ class Blocks(NamedTuple):
     # Positions are counted from the start of each block.
     positions: Annotated[Tensor, "int (block length,)"]
     key_positions: Annotated[Tensor, "int (window length,)"]
-    # Passed on although the shapes above show them: tf2onnx would read the shapes before the last reshape.
+    # Passed on although the shapes above show them: tf2onnx would read the shapes before the last
+    # reshape.
     num_blocks: Dimension
     block_length: Dimension
     window_length: Dimension
@@ -37,22 +38,29 @@ def divide(
     use_causal_mask: bool,
     is_self_attention: bool,
 ) -> Blocks:
-    """Divides queries into blocks, and keys and values into the windows that the blocks may attend to.
+    """Divides queries into blocks, and keys and values into the windows that the blocks may attend
+    to.
 
-    None of them is split into heads yet. `is_self_attention` says that both lengths are known to be equal.
+    None of them is split into heads yet. `is_self_attention` says that both lengths are known to be
+    equal.
     """
     length = ops.shape(queries)[1]
-    num_blocks, block_length = _block_sizes(length, length if is_self_attention else ops.shape(keys)[1], neighborhood)
+    num_blocks, block_length = _block_sizes(
+        length, length if is_self_attention else ops.shape(keys)[1], neighborhood
+    )
     after = 0 if use_causal_mask else 1
 
-    def windows(sequence: Tensor) -> Tensor:  # (batch, length, width) -> (batch * blocks, window length, width)
+    def windows(
+        sequence: Tensor,
+    ) -> Tensor:  # (batch, length, width) -> (batch * blocks, window length, width)
         if not is_self_attention:
             # No neighborhood reaches beyond the last window.
             sequence = sequence[:, : (num_blocks + after) * block_length]
         return _blocks_with_neighbors(sequence, num_blocks, block_length, before=1, after=after)
 
     window_length = (2 + after) * block_length
-    # Mask what lies beyond the ends. Not with `swapaxes`, which tf2onnx merges wrongly with the reshape before.
+    # Mask what lies beyond the ends. Not with `swapaxes`, which tf2onnx merges wrongly with the
+    # reshape before.
     mask_shape = (ops.shape(queries)[0] * num_blocks, 1, window_length)
     mask = combine(ops.ones(ops.shape(keys)[:2], dtype="bool"), mask)
     mask = ops.reshape(windows(ops.expand_dims(mask, -1)), mask_shape)
@@ -71,8 +79,11 @@ def divide(
     )
 
 
-def _block_sizes(length: Dimension, source_length: Dimension, neighborhood: int) -> tuple[Dimension, Dimension]:
-    """Returns into how many blocks a sequence is divided, and their length; a short sequence is one block."""
+def _block_sizes(
+    length: Dimension, source_length: Dimension, neighborhood: int
+) -> tuple[Dimension, Dimension]:
+    """Returns into how many blocks a sequence is divided, and their length; a short sequence is one
+    block."""
     longest = max(neighborhood // 2, 1)
     if isinstance(length, int) and isinstance(source_length, int):
         block_length = max(min(max(length, source_length), longest), 1)
@@ -90,7 +101,8 @@ def _blocks_with_neighbors(
     before: int = 0,
     after: int = 0,
 ) -> Annotated[Tensor, "(batch * num_blocks, (before + 1 + after) * block_length, width)"]:
-    """Returns every block with `before` blocks before and `after` blocks after it; beyond the ends are zeros."""
+    """Returns every block with `before` blocks before and `after` blocks after it; beyond the ends
+    are zeros."""
     batch, length, width = ops.shape(sequence)
     padding = (before * block_length, (num_blocks + after) * block_length - length)
     padded = ops.pad(sequence, ((0, 0), padding, (0, 0)))

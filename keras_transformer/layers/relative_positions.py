@@ -1,4 +1,5 @@
-"""Relative positions of attention: rotated queries and keys, and what ALiBi and T5 add to the scores."""
+"""Relative positions of attention: rotated queries and keys, and what ALiBi and T5 add to the
+scores."""
 
 from typing import Annotated, Literal
 
@@ -17,9 +18,11 @@ def rotate(
     features: Annotated[Tensor, "(batch, ..., length, width)"],
     position_ids: Annotated[Tensor, "int, broadcasts to (batch, length)"] | None = None,
 ) -> Annotated[Tensor, "(batch, ..., length, width)"]:
-    """Rotates feature i and feature i + width / 2 of each position by the angle position / 10000^(2i / width).
+    """Rotates feature i and feature i + width / 2 of each position by the angle position /
+    10000^(2i / width).
 
-    The product of two vectors that are rotated so depends on the difference of their positions alone.
+    The product of two vectors that are rotated so depends on the difference of their positions
+    alone.
 
     Args:
         features: of even width.
@@ -36,7 +39,9 @@ def rotate(
         angles = ops.expand_dims(angles, tuple(range(1, len(features.shape) - 2)))
     # Not by slices, whose gradients TensorFlow would pad and add up.
     swapped = ops.concatenate(ops.split(features, 2, axis=-1)[::-1], axis=-1)
-    rotated = ops.cast(features, dtype) * ops.cos(angles) + ops.cast(swapped, dtype) * ops.sin(angles)
+    rotated = ops.cast(features, dtype) * ops.cos(angles) + ops.cast(swapped, dtype) * ops.sin(
+        angles
+    )
     return ops.cast(rotated, features.dtype)
 
 
@@ -57,7 +62,8 @@ def alibi_bias(
 def alibi_slopes(num_heads: int) -> list[float]:
     """Returns 2^(-8/n), 2^(-16/n), ..., 2^-8 for n heads, if n is a power of 2.
 
-    Otherwise the slopes for the next lower power of 2 come first, then every second slope for the next higher one.
+    Otherwise the slopes for the next lower power of 2 come first, then every second slope for the
+    next higher one.
     """
     below = 2 ** (num_heads.bit_length() - 1)
 
@@ -71,9 +77,9 @@ def alibi_slopes(num_heads: int) -> list[float]:
 class T5RelativeBias(keras.layers.Layer):
     """A learned bias for each head and each bucket of distances (Raffel et al. 2020).
 
-    Short distances have a bucket each; longer ones, up to 128, share buckets that widen with the logarithm. If
-    positions may attend in both directions, half of the 32 buckets are for later positions. Positions may have the axis
-    of the batch or not.
+    Short distances have a bucket each; longer ones, up to 128, share buckets that widen with the
+    logarithm. If positions may attend in both directions, half of the 32 buckets are for later
+    positions. Positions may have the axis of the batch or not.
     """
 
     def __init__(self, num_heads: int, **kwargs: object) -> None:
@@ -81,7 +87,9 @@ class T5RelativeBias(keras.layers.Layer):
         self.num_heads = num_heads
 
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
-        self.embeddings = self.add_weight(shape=(_NUM_BUCKETS, self.num_heads), initializer="zeros", name="embeddings")
+        self.embeddings = self.add_weight(
+            shape=(_NUM_BUCKETS, self.num_heads), initializer="zeros", name="embeddings"
+        )
 
     def call(
         self,
@@ -107,11 +115,16 @@ def t5_buckets(num_buckets: int) -> list[int]:
     wide = num_buckets - exact
 
     def bucket(distance: int) -> int:
-        # floor(log(distance / exact) / log(128 / exact) * wide), in integers: a logarithm may round to either side.
+        # floor(log(distance / exact) / log(128 / exact) * wide), in integers: a logarithm may round
+        # to either side.
         steps = range(1, wide)
-        return exact + sum(distance**wide * exact**step >= _MAX_DISTANCE**step * exact**wide for step in steps)
+        return exact + sum(
+            distance**wide * exact**step >= _MAX_DISTANCE**step * exact**wide for step in steps
+        )
 
-    return [distance if distance < exact else bucket(distance) for distance in range(_MAX_DISTANCE + 1)]
+    return [
+        distance if distance < exact else bucket(distance) for distance in range(_MAX_DISTANCE + 1)
+    ]
 
 
 def _take_bucket(distances: Tensor, num_buckets: int) -> Tensor:
@@ -121,5 +134,7 @@ def _take_bucket(distances: Tensor, num_buckets: int) -> Tensor:
 
 def _relative_positions(query_positions: Tensor, key_positions: Tensor) -> Tensor:
     # (..., target length, source length): positive where the key comes later.
-    query_positions, key_positions = (ops.cast(positions, "int32") for positions in (query_positions, key_positions))
+    query_positions, key_positions = (
+        ops.cast(positions, "int32") for positions in (query_positions, key_positions)
+    )
     return ops.expand_dims(key_positions, -2) - ops.expand_dims(query_positions, -1)

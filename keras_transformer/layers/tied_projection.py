@@ -17,11 +17,12 @@ from .positional_embedding import PositionalEmbedding
 class TiedProjection(keras.layers.Layer):
     """Logits from hidden states by an embedding's own token table: `h Eᵀ`.
 
-    Like a `keras.layers.Dense`, it has a `kernel` of shape (d_model, vocab_size), which is the embedding's, and a
-    `bias`, its only weight of its own, or None.
+    Like a `keras.layers.Dense`, it has a `kernel` of shape (d_model, vocab_size), which is the
+    embedding's, and a `bias`, its only weight of its own, or None.
 
     Args:
-        embedding: PositionalEmbedding or `keras.layers.Embedding`. The layer whose token table is used.
+        embedding: PositionalEmbedding or `keras.layers.Embedding`. The layer whose token table is
+            used.
         use_bias: bool. Whether to add a bias to the logits; the paper does not. Defaults to False.
 
     Call arguments:
@@ -31,8 +32,8 @@ class TiedProjection(keras.layers.Layer):
         (..., vocab_size).
 
     Raises:
-        ValueError: An argument breaks its rule, the embedding is not built when the projection is called, or the inputs
-            are not as wide as it.
+        ValueError: An argument breaks its rule, the embedding is not built when the projection is
+            called, or the inputs are not as wide as it.
 
     Example:
         >>> embedding = PositionalEmbedding(vocab_size=8000, d_model=512)
@@ -50,13 +51,23 @@ class TiedProjection(keras.layers.Layer):
         **kwargs: Unpack[LayerArguments],
     ) -> None:
         super().__init__(**kwargs)
-        # Keras tracks it as a sublayer from `build` on: until then, a copy may be replaced by the layer of a graph.
+        # Keras tracks it as a sublayer from `build` on: until then, a copy may be replaced by the
+        # layer of a graph.
         object.__setattr__(self, "embedding", embedding)
         self.use_bias = use_bias
         check_attributes(self, TiedProjection)
         is_embedding = isinstance(embedding, (PositionalEmbedding, keras.layers.Embedding))
-        require(is_embedding, "embedding", "a PositionalEmbedding or a keras.layers.Embedding", embedding)
-        names = ("vocab_size", "d_model") if isinstance(embedding, PositionalEmbedding) else ("input_dim", "output_dim")
+        require(
+            is_embedding,
+            "embedding",
+            "a PositionalEmbedding or a keras.layers.Embedding",
+            embedding,
+        )
+        names = (
+            ("vocab_size", "d_model")
+            if isinstance(embedding, PositionalEmbedding)
+            else ("input_dim", "output_dim")
+        )
         self._vocab_size, d_model = (getattr(embedding, name) for name in names)
         self.input_spec = keras.InputSpec(min_ndim=1, axes={-1: d_model})
         self.bias: keras.Variable | None = None
@@ -71,13 +82,20 @@ class TiedProjection(keras.layers.Layer):
         def __call__(
             self, inputs: Annotated[Tensor, "(..., d_model)"], **kwargs: Any
         ) -> Annotated[Tensor, "(..., vocab_size)"]:
-            if self._may_have_a_copied_embedding and not self.built and keras.utils.is_keras_tensor(inputs):
-                self._share_embedding_with(keras.Function(keras.utils.get_source_inputs(inputs), inputs))
+            if (
+                self._may_have_a_copied_embedding
+                and not self.built
+                and keras.utils.is_keras_tensor(inputs)
+            ):
+                self._share_embedding_with(
+                    keras.Function(keras.utils.get_source_inputs(inputs), inputs)
+                )
             return super().__call__(inputs, **kwargs)
 
     def _share_embedding_with(self, graph: keras.Function) -> None:
-        # `keras.models.clone_model` and `model_from_json` make each layer on its own, so that this one got a copy of
-        # the embedding. The names of a graph's layers are unique; those of models inside it may occur twice.
+        # `keras.models.clone_model` and `model_from_json` make each layer on its own, so that this
+        # one got a copy of the embedding. The names of a graph's layers are unique; those of models
+        # inside it may occur twice.
         for layers in (graph.operations, _nested_layers(graph.operations)):
             originals = {id(layer): layer for layer in layers if self._is_the_original(layer)}
             if len(originals) == 1:
@@ -88,7 +106,8 @@ class TiedProjection(keras.layers.Layer):
         return type(layer) is type(self.embedding) and layer.name == self.embedding.name
 
     def get_build_config(self) -> None:
-        """Returns nothing: the first call builds a copy, when it knows the embedding of its graph."""
+        """Returns nothing: the first call builds a copy, when it knows the embedding of its
+        graph."""
 
     def build(self, input_shape: Shape) -> None:
         if not self.embedding.built:
@@ -102,7 +121,9 @@ class TiedProjection(keras.layers.Layer):
         """The transposed token table."""
         return ops.transpose(self._token_table)
 
-    def columns(self, token_ids: Annotated[Tensor, "int (n,)"]) -> Annotated[Tensor, "(d_model, n)"]:
+    def columns(
+        self, token_ids: Annotated[Tensor, "int (n,)"]
+    ) -> Annotated[Tensor, "(d_model, n)"]:
         """Returns the columns of the kernel for some tokens, without transposing all of it."""
         return ops.transpose(take_rows(self._token_table, token_ids))
 
@@ -115,9 +136,13 @@ class TiedProjection(keras.layers.Layer):
             return self.embedding(ops.arange(self._vocab_size, dtype="int32"))
         return self.embedding.embeddings
 
-    def call(self, inputs: Annotated[Tensor, "(..., d_model)"]) -> Annotated[Tensor, "(..., vocab_size)"]:
+    def call(
+        self, inputs: Annotated[Tensor, "(..., d_model)"]
+    ) -> Annotated[Tensor, "(..., vocab_size)"]:
         kernel = ops.cast(self.kernel, self.compute_dtype)
-        logits = ops.matmul(ops.reshape(ops.cast(inputs, self.compute_dtype), (-1, kernel.shape[0])), kernel)
+        logits = ops.matmul(
+            ops.reshape(ops.cast(inputs, self.compute_dtype), (-1, kernel.shape[0])), kernel
+        )
         if self.use_bias:
             logits = ops.add(logits, self.bias)
         # Keras multiplies float64 in float32 on PyTorch.

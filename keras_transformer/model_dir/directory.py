@@ -1,18 +1,18 @@
 """The model directory: the one contract between training, translating and exporting.
 
     config.yaml                            the format's version, and the whole configuration
-    tokenizer.model (or vocab.txt)         the tokenizer's own file; source.NAME and target.NAME, if there are two
-    checkpoints/step-00001000.weights.h5   weights after so many updates, the last few and the best
-    best.weights.h5                        the best on the validation text, by perplexity or by BLEU
-    average.weights.h5                     the mean of the last or best checkpoints, if they were averaged
-    training_state.npz                     what resuming a training run needs: weights, optimizer, step, scores, log
-    training_state.previous.npz            the one before
-    alignment.npz                          while `build-shortlist` runs: what it needs to resume
-    shortlist.npz                          for each source token the target tokens that may translate it
-    evaluation.json                        the scores that `evaluate` measured last
-    log.csv, tensorboard/                  the training run's log, for people
-    NAME.sha256                            the checksum of a binary file or of the tokenizer's
-    .train.lock                            while a training run uses the directory: its process
+    tokenizer.model (or vocab.txt)         the tokenizer's own file; source.NAME and target.NAME, if
+    there are two checkpoints/step-00001000.weights.h5   weights after so many updates, the last few
+    and the best best.weights.h5                        the best on the validation text, by
+    perplexity or by BLEU average.weights.h5                     the mean of the last or best
+    checkpoints, if they were averaged training_state.npz                     what resuming a
+    training run needs: weights, optimizer, step, scores, log training_state.previous.npz
+    the one before alignment.npz                          while `build-shortlist` runs: what it
+    needs to resume shortlist.npz                          for each source token the target tokens
+    that may translate it evaluation.json                        the scores that `evaluate` measured
+    last log.csv, tensorboard/                  the training run's log, for people NAME.sha256
+    the checksum of a binary file or of the tokenizer's .train.lock                            while
+    a training run uses the directory: its process
 
 Every file appears whole, by rename. Loading runs no code from the directory.
 """
@@ -86,17 +86,28 @@ class ModelDir:
 
     def is_trained(self) -> bool:
         """Whether there are weights or a training state of this configuration."""
-        paths = (self.best_path, self.average_path, self.training_state_path, self.previous_state_path)
-        return self.config_path.is_file() and (any(path.is_file() for path in paths) or bool(self.checkpoints()))
+        paths = (
+            self.best_path,
+            self.average_path,
+            self.training_state_path,
+            self.previous_state_path,
+        )
+        return self.config_path.is_file() and (
+            any(path.is_file() for path in paths) or bool(self.checkpoints())
+        )
 
     def read_config(self) -> Config:
         """Reads the configuration.
 
         Raises:
-            ConfigError: The directory is not a model directory, its format is another one, or a value breaks its rule.
+            ConfigError: The directory is not a model directory, its format is another one, or a
+                value breaks its rule.
         """
         if not self.config_path.is_file():
-            raise ConfigError(f"{self}: not a model directory (it has no config.yaml); create one with train or import")
+            raise ConfigError(
+                f"{self}: not a model directory (it has no config.yaml); create one with train or "
+                f"import"
+            )
         sections = read_sections(self.config_path)
         with naming_source(self.config_path):
             version = sections.pop("format_version", None)
@@ -110,7 +121,8 @@ class ModelDir:
             temporary.write_text(yaml_of(sections), encoding="utf-8")
 
     def weights_path(self) -> pathlib.Path:
-        """Returns the path of the weights to translate with: the average if there is one, otherwise the best."""
+        """Returns the path of the weights to translate with: the average if there is one, otherwise
+        the best."""
         return self._weights_paths()[0]
 
     def _weights_paths(self) -> list[pathlib.Path]:
@@ -118,21 +130,26 @@ class ModelDir:
         paths = [path for path in (self.average_path, self.best_path) if path.is_file()]
         paths += reversed(self.checkpoints().values())
         if not paths:
-            raise ConfigError(f"{self}: no trained weights (neither average.weights.h5 nor best.weights.h5)")
+            raise ConfigError(
+                f"{self}: no trained weights (neither average.weights.h5 nor best.weights.h5)"
+            )
         return paths
 
     def load_model(self, config: TransformerConfig, dtype: str = "float32") -> "Transformer":
         """Makes a model and loads the weights to translate with.
 
         Raises:
-            ConfigError: There are no weights, all are damaged, or they do not fit the configuration.
+            ConfigError: There are no weights, all are damaged, or they do not fit the
+                configuration.
             MemoryLimitError: The weights take more memory than the machine has.
         """
         from ..models import build_transformer
 
         # Check this before the model is built, which takes a while.
         self.weights_path()
-        require_memory(config.num_parameters, 2 if dtype in ("bfloat16", "float16") else 4, "to translate")
+        require_memory(
+            config.num_parameters, 2 if dtype in ("bfloat16", "float16") else 4, "to translate"
+        )
         model = build_transformer(config, dtype=dtype)
         self.load_weights(model)
         return model
@@ -140,7 +157,8 @@ class ModelDir:
     def load_weights(self, model: "Transformer") -> pathlib.Path:
         """Sets a model to the weights to translate with, and returns their path.
 
-        If they are damaged, the best or otherwise the newest checkpoint takes their place, and a warning is logged.
+        If they are damaged, the best or otherwise the newest checkpoint takes their place, and a
+        warning is logged.
 
         Raises:
             ConfigError: There are no weights, all are damaged, or they do not fit the model.
@@ -163,26 +181,36 @@ class ModelDir:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def write_evaluation(self, text: str, scores: Mapping[str, str]) -> None:
-        """Writes for model cards the scores of the weights, with their signatures, and on what they were measured."""
+        """Writes for model cards the scores of the weights, with their signatures, and on what they
+        were measured."""
         content = {"weights_sha256": self.weights_sha256(), "text": text, "scores": dict(scores)}
         try:
             with replacing(self.evaluation_path) as temporary:
                 # The name of a file need not be UTF-8.
-                temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8", "replace")
+                temporary.write_text(
+                    json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8", "replace"
+                )
         except OSError as error:
             _log.warning(f"{error}; model cards will not show the scores")
 
     def read_evaluation(self) -> list[str]:
-        """Returns scores with their signatures and what they were measured on; none if they are of other weights."""
+        """Returns scores with their signatures and what they were measured on; none if they are of
+        other weights."""
         if not self.evaluation_path.is_file():
             return []
         try:
             content = json.loads(self.evaluation_path.read_text("utf-8"))
             if content["weights_sha256"] != self.weights_sha256():
                 return []
-            return [f"{score} ({signature}), {content['text']}" for score, signature in content["scores"].items()]
+            return [
+                f"{score} ({signature}), {content['text']}"
+                for score, signature in content["scores"].items()
+            ]
         except (ValueError, KeyError, TypeError, AttributeError):
-            _log.warning(f"{self.evaluation_path}: not what evaluate wrote; the model card does not show its scores")
+            _log.warning(
+                f"{self.evaluation_path}: not what evaluate wrote; the model card does not show "
+                f"its scores"
+            )
             return []
 
 
@@ -218,26 +246,32 @@ def load_weights(model: "Transformer", path: pathlib.Path) -> None:
             received = collections.Counter(_shapes(file))
     # A damaged group is a KeyError or a RuntimeError of h5py.
     except (OSError, KeyError, RuntimeError) as error:
-        raise DamagedFileError(f"{path}: the file cannot be read ({str(error).splitlines()[0]})") from None
+        raise DamagedFileError(
+            f"{path}: the file cannot be read ({str(error).splitlines()[0]})"
+        ) from None
     # Keras ignores weights that the model does not have.
     expected = collections.Counter(tuple(weight.shape) for weight in model.weights)
     if received != expected:
         shape = min((received - expected) | (expected - received))
         raise InvalidFileError(
-            f"{path}: these weights do not fit the model in config.yaml: the file has {received[shape]} of the shape "
+            f"{path}: these weights do not fit the model in config.yaml: the file has "
+            f"{received[shape]} of the shape "
             f"{shape}, the model {expected[shape]}"
         )
     try:
         model.load_weights(path)
     except (OSError, ValueError, KeyError) as error:
-        raise DamagedFileError(f"{path}: the file is damaged ({str(error).splitlines()[0]})") from None
+        raise DamagedFileError(
+            f"{path}: the file is damaged ({str(error).splitlines()[0]})"
+        ) from None
     for variable in model.weights:
         if not ops.all(ops.isfinite(variable)):
             raise DamagedFileError(f"{path}: weights are NaN or infinite, such as {variable.path}")
 
 
 def _shapes(file: "h5py.File") -> list[tuple[int, ...]]:
-    """The shapes of a model's weights in a file; a DamagedFileError if one of them is not an array of numbers."""
+    """The shapes of a model's weights in a file; a DamagedFileError if one of them is not an array
+    of numbers."""
     import h5py
 
     shapes = []
@@ -245,10 +279,15 @@ def _shapes(file: "h5py.File") -> list[tuple[int, ...]]:
     def visit(name: str, item: "h5py.Dataset | h5py.Group") -> None:
         # A compiled model's file also has its optimizer.
         if isinstance(item, h5py.Dataset) and name.startswith("layers/"):
-            # Refuse text and records, which Keras would read in full before it finds that they are not numbers.
-            is_of_numbers = item.shape is not None and item.dtype.kind in "fiub" and item.dtype.itemsize <= 8
+            # Refuse text and records, which Keras would read in full before it finds that they are
+            # not numbers.
+            is_of_numbers = (
+                item.shape is not None and item.dtype.kind in "fiub" and item.dtype.itemsize <= 8
+            )
             if not is_of_numbers or math.prod(item.chunks or ()) > max(item.size, 1):
-                raise DamagedFileError(f"{file.filename}: the file is damaged ({name} is not an array of numbers)")
+                raise DamagedFileError(
+                    f"{file.filename}: the file is damaged ({name} is not an array of numbers)"
+                )
             shapes.append(item.shape)
 
     file.visititems(visit)
@@ -266,10 +305,13 @@ def memory_size() -> int:
 
 
 def require_memory(num_parameters: int, bytes_per_parameter: int, purpose: str) -> None:
-    """Raises a MemoryLimitError if the machine has less memory than a model's parameters take at least."""
+    """Raises a MemoryLimitError if the machine has less memory than a model's parameters take at
+    least."""
     needed, available = num_parameters * bytes_per_parameter, memory_size()
     if needed > available:
         raise MemoryLimitError(
-            f"the sizes in the section model make {num_parameters:,} parameters, which take at least "
-            f"{needed / 2**30:,.1f} GiB of memory {purpose}; this machine has {available / 2**30:,.1f} GiB"
+            f"the sizes in the section model make {num_parameters:,} parameters, which take at "
+            f"least "
+            f"{needed / 2**30:,.1f} GiB of memory {purpose}; this machine has "
+            f"{available / 2**30:,.1f} GiB"
         )

@@ -1,9 +1,9 @@
 """Files and directories that appear whole or not at all, whatever happens while they are written.
 
-Binary files have a checksum beside them, by which a damaged file is noticed before it is used: that of `NAME` is in
-`NAME.sha256`, in the format of the command `sha256sum`. A file and its checksum cannot be renamed at once, so the
-checksum file lists both the old and the new checksum while the file is replaced: whenever a process is killed, the
-checksum of the file is in the list.
+Binary files have a checksum beside them, by which a damaged file is noticed before it is used: that
+of `NAME` is in `NAME.sha256`, in the format of the command `sha256sum`. A file and its checksum
+cannot be renamed at once, so the checksum file lists both the old and the new checksum while the
+file is replaced: whenever a process is killed, the checksum of the file is in the list.
 """
 
 import contextlib
@@ -48,10 +48,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def temporary_beside(path: pathlib.Path, is_directory: bool = False) -> Iterator[pathlib.Path]:
-    """Gives the path of a new, empty file or directory beside `path`, and removes what is there when the block ends.
+    """Gives the path of a new, empty file or directory beside `path`, and removes what is there
+    when the block ends.
 
-    While the block runs, the file is locked: `remove_leftovers` removes only what no process holds. What killed
-    processes have left in this folder is removed first.
+    While the block runs, the file is locked: `remove_leftovers` removes only what no process holds.
+    What killed processes have left in this folder is removed first.
     """
     # The temporary name has the suffix of the final one, which programs look at.
     temporary = path.with_name(f"{_TEMPORARY}{secrets.token_hex(4)}-{path.name}")
@@ -67,7 +68,8 @@ def temporary_beside(path: pathlib.Path, is_directory: bool = False) -> Iterator
 
 
 def rename(path: pathlib.Path, target: pathlib.Path) -> None:
-    """Renames a file or directory after its content is safe on the disk; the new name then is safe too."""
+    """Renames a file or directory after its content is safe on the disk; the new name then is safe
+    too."""
     for entry in (*path.rglob("*"), path):
         _sync(entry)
     os.rename(path, target)
@@ -77,7 +79,8 @@ def rename(path: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def remove_leftovers(directory: pathlib.Path) -> None:
-    """Removes temporary files and directories of processes that were killed; what a process holds stays."""
+    """Removes temporary files and directories of processes that were killed; what a process holds
+    stays."""
     for path in directory.glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
@@ -96,7 +99,8 @@ def checksum_path(path: pathlib.Path) -> pathlib.Path:
 def replacing_with_checksum(
     path: str | os.PathLike[str], previous: pathlib.Path | None = None
 ) -> Iterator[pathlib.Path]:
-    """As `replacing`, with the file's checksum; the file that is replaced may stay under the name `previous`."""
+    """As `replacing`, with the file's checksum; the file that is replaced may stay under the name
+    `previous`."""
     path = pathlib.Path(path)
     with temporary_beside(path) as temporary:
         yield temporary
@@ -106,7 +110,8 @@ def replacing_with_checksum(
 
 
 def rename_with_checksum(path: pathlib.Path, target: pathlib.Path) -> None:
-    """Renames a file; at every instant, the checksum of `target` is that of the file with this name."""
+    """Renames a file; at every instant, the checksum of `target` is that of the file with this
+    name."""
     checksums = _checksums(path)
     _write_checksums(target, [*_checksums(target), *checksums])
     rename(path, target)
@@ -130,13 +135,15 @@ def require_undamaged(path: pathlib.Path) -> None:
             # Try again: a training run may have just replaced the file.
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 raise DamagedFileError(
-                    f"{path}: the file is damaged, its SHA-256 checksum is not the one in {checksum_path(path).name}"
+                    f"{path}: the file is damaged, its SHA-256 checksum is not the one in "
+                    f"{checksum_path(path).name}"
                 )
 
 
 @contextlib.contextmanager
 def reading_archive(path: pathlib.Path, content: str) -> "Iterator[Mapping[str, np.ndarray]]":
-    """Opens an .npz file with a checksum; whatever goes wrong while the block reads it is a DamagedFileError.
+    """Opens an .npz file with a checksum; whatever goes wrong while the block reads it is a
+    DamagedFileError.
 
     Messages say what the file holds, such as "the training state".
     """
@@ -150,23 +157,30 @@ def reading_archive(path: pathlib.Path, content: str) -> "Iterator[Mapping[str, 
         raise
     except UNREADABLE as error:
         # NumPy would take any other file for a pickle and suggest loading it.
-        reason = "it is not a NumPy archive" if "pickle" in str(error) else " ".join(str(error).split())
-        raise DamagedFileError(f"{path}: {content} is damaged ({reason or type(error).__name__})") from None
+        reason = (
+            "it is not a NumPy archive" if "pickle" in str(error) else " ".join(str(error).split())
+        )
+        raise DamagedFileError(
+            f"{path}: {content} is damaged ({reason or type(error).__name__})"
+        ) from None
 
 
 @contextlib.contextmanager
 def locked(path: pathlib.Path, task: str) -> Iterator[None]:
-    """Holds the lock file of a directory while the block runs; a process that is killed holds it no longer.
+    """Holds the lock file of a directory while the block runs; a process that is killed holds it no
+    longer.
 
-    If another process holds it, a LockedError says the task, such as "another training runs here", which process it
-    is, and since when.
+    If another process holds it, a LockedError says the task, such as "another training runs here",
+    which process it is, and since when.
     """
     with naming_errors(path):
         descriptor = _open_locked(path, task)
     try:
         with naming_errors(path):
             now = datetime.datetime.now().astimezone()
-            holder = f"process {os.getpid()} on {socket.gethostname()}, since {now:%Y-%m-%d %H:%M:%S %Z}"
+            holder = (
+                f"process {os.getpid()} on {socket.gethostname()}, since {now:%Y-%m-%d %H:%M:%S %Z}"
+            )
             os.ftruncate(descriptor, 0)
             os.write(descriptor, holder.encode())
         yield
@@ -177,7 +191,9 @@ def locked(path: pathlib.Path, task: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def naming_errors(path: str | os.PathLike[str], temporary: pathlib.Path | None = None) -> Iterator[None]:
+def naming_errors(
+    path: str | os.PathLike[str], temporary: pathlib.Path | None = None
+) -> Iterator[None]:
     """Makes an OSError that names no file, or a temporary one, name `path`."""
     try:
         yield
@@ -188,7 +204,8 @@ def naming_errors(path: str | os.PathLike[str], temporary: pathlib.Path | None =
 
 
 def _checksums(path: pathlib.Path) -> list[str]:
-    """The checksums that the content of a file may have; the only one, unless a process was killed."""
+    """The checksums that the content of a file may have; the only one, unless a process was
+    killed."""
     if checksum_path(path).is_file():
         return _read_checksums(path)
     if not path.is_file():
@@ -204,7 +221,9 @@ def _read_checksums(path: pathlib.Path) -> list[str]:
 
 def _write_checksums(path: pathlib.Path, checksums: list[str]) -> None:
     with replacing(checksum_path(path)) as temporary:
-        temporary.write_text("".join(f"{checksum}  {path.name}\n" for checksum in dict.fromkeys(checksums)), "utf-8")
+        temporary.write_text(
+            "".join(f"{checksum}  {path.name}\n" for checksum in dict.fromkeys(checksums)), "utf-8"
+        )
 
 
 def _create_locked(path: pathlib.Path, is_directory: bool) -> int:

@@ -1,8 +1,9 @@
-"""Decoding one token of every hypothesis at a time, at a cost that grows with the prefix in attention only.
+"""Decoding one token of every hypothesis at a time, at a cost that grows with the prefix in
+attention only.
 
-No key or value is copied when a beam search reorders its hypotheses. The caches keep the entries of all hypotheses of
-all steps where they were written; each hypothesis carries a mask of the entries of its ancestors. A prefix is written
-once, before the first step, and is an ancestor of all.
+No key or value is copied when a beam search reorders its hypotheses. The caches keep the entries of
+all hypotheses of all steps where they were written; each hypothesis carries a mask of the entries
+of its ancestors. A prefix is written once, before the first step, and is an ancestor of all.
 """
 
 import functools
@@ -23,12 +24,13 @@ class DecoderState(NamedTuple):
     """What is known between two steps. Every tensor has one row for each sequence.
 
     Attributes:
-        is_ancestor: for each hypothesis, whether an entry of the caches belongs to an ancestor or to itself; () if all
-            entries do.
-        caches: any nest of caches. The entries of the prefix come first; after them, the entry of a hypothesis at a
-            position is number `position * beam_size + hypothesis`.
+        is_ancestor: for each hypothesis, whether an entry of the caches belongs to an ancestor or
+            to itself; () if all entries do.
+        caches: any nest of caches. The entries of the prefix come first; after them, the entry of a
+            hypothesis at a position is number `position * beam_size + hypothesis`.
         source: any nest of tensors, which the model's step reads.
-        first_positions: int32 (batch, 1), where in the sequence position 0 of the search is; () without a prefix.
+        first_positions: int32 (batch, 1), where in the sequence position 0 of the search is; ()
+            without a prefix.
     """
 
     is_ancestor: Annotated[Tensor, "bool (batch, beam_size, number of entries)"] | tuple[()]
@@ -37,7 +39,8 @@ class DecoderState(NamedTuple):
     first_positions: Tensor | tuple[()]
 
 
-# Writes a prefix if `parents` is None, and computes no logits then; otherwise see `keras_transformer.decoding.Step`.
+# Writes a prefix if `parents` is None, and computes no logits then; otherwise see
+# `keras_transformer.decoding.Step`.
 DecoderStep = Callable[[Tensor, Tensor | None, Dimension, DecoderState], tuple[Any, DecoderState]]
 
 
@@ -47,8 +50,9 @@ class NewPositions(NamedTuple):
     Attributes:
         first_entry: the number of the first entry that is written.
         mask: the entries that each position may attend to, disregarding neighborhoods; () for all.
-        entry_position_ids: returns the position ids of the entries, (batch, number of entries), or (1, number of
-            entries) if all sequences have the same. It is a function since few layers need them.
+        entry_position_ids: returns the position ids of the entries, (batch, number of entries), or
+            (1, number of entries) if all sequences have the same. It is a function since few layers
+            need them.
     """
 
     first_entry: Dimension
@@ -67,7 +71,9 @@ class NewPositions(NamedTuple):
             mask = combine(mask, is_near)
         arguments: dict[str, Any] = dict(position=self.first_entry, mask=mask)
         if layer.relative_positions is not None:
-            arguments |= dict(position_ids=self.position_ids, entry_position_ids=self.entry_position_ids())
+            arguments |= dict(
+                position_ids=self.position_ids, entry_position_ids=self.entry_position_ids()
+            )
         return arguments
 
 
@@ -82,13 +88,15 @@ class CacheEntries(NamedTuple):
     max_length: Dimension | None
     prefix: Annotated[Tensor, "int (batch, prefix length)"] | None
 
-    def start(self, step: DecoderStep, init_caches: Callable[..., Any], source: Any) -> DecoderState:
+    def start(
+        self, step: DecoderStep, init_caches: Callable[..., Any], source: Any
+    ) -> DecoderState:
         """Returns the state for the first step, after the prefix.
 
         Args:
             step: the model's step, which writes the prefix.
-            init_caches: takes a batch size and a number of entries, or None for caches that grow; returns a nest of
-                empty caches.
+            init_caches: takes a batch size and a number of entries, or None for caches that grow;
+                returns a nest of empty caches.
             source: see `DecoderState`.
         """
         batch_size, beam_size, max_length, prefix = self
@@ -96,15 +104,21 @@ class CacheEntries(NamedTuple):
         if prefix is None and beam_size == 1 and num_entries is None:
             # Every entry was written by an ancestor of the only hypothesis.
             return DecoderState((), init_caches(batch_size, None), source, ())
-        # Without a length there are 0 entries, a size as unknown as the batch size, so that a loop may change it.
-        no_ancestor = ops.zeros((batch_size, beam_size, 0 * batch_size if num_entries is None else num_entries), "bool")
+        # Without a length there are 0 entries, a size as unknown as the batch size, so that a loop
+        # may change it.
+        no_ancestor = ops.zeros(
+            (batch_size, beam_size, 0 * batch_size if num_entries is None else num_entries), "bool"
+        )
         if prefix is None:
             return DecoderState(no_ancestor, init_caches(batch_size, num_entries), source, ())
         is_token = prefix >= 0
         # Not `ops.repeat`, which loses the static beam size.
-        is_ancestor = ops.concatenate([ops.concatenate([is_token[:, None]] * beam_size, axis=1), no_ancestor], axis=2)
+        is_ancestor = ops.concatenate(
+            [ops.concatenate([is_token[:, None]] * beam_size, axis=1), no_ancestor], axis=2
+        )
         num_tokens = ops.sum(ops.cast(is_token, "int32"), axis=1, keepdims=True)
-        # Attention reads only the prefix; where the caches are of fixed size, room for the steps comes after it.
+        # Attention reads only the prefix; where the caches are of fixed size, room for the steps
+        # comes after it.
         caches = init_caches(batch_size, None if num_entries is None else ops.shape(prefix)[1])
         state = DecoderState(is_ancestor, caches, source, num_tokens)
         _, written = step(ops.maximum(ops.cast(prefix, "int32"), 0), None, 0, state)
@@ -115,14 +129,20 @@ class CacheEntries(NamedTuple):
         return state._replace(caches=caches)
 
     def new_positions(
-        self, parents: Annotated[Tensor, "int32 (batch, beam_size)"] | None, position: Dimension, state: DecoderState
+        self,
+        parents: Annotated[Tensor, "int32 (batch, beam_size)"] | None,
+        position: Dimension,
+        state: DecoderState,
     ) -> NewPositions:
-        """Returns the positions that a `DecoderStep` computes; their mask is the `is_ancestor` of its next state."""
+        """Returns the positions that a `DecoderStep` computes; their mask is the `is_ancestor` of
+        its next state."""
         beam_size = self.beam_size
         prefix_length = None if self.prefix is None else ops.shape(self.prefix)[1]
         if parents is None:
             entries = ops.arange(prefix_length, dtype="int32")
-            prefix_ids = ops.maximum(entries - prefix_length + state.first_positions, 0)  # (batch, prefix length)
+            prefix_ids = ops.maximum(
+                entries - prefix_length + state.first_positions, 0
+            )  # (batch, prefix length)
             is_token = cast(Tensor, state.is_ancestor)[:, :1, :prefix_length]
             mask = ops.logical_and(entries[:, None] >= entries[None, :], is_token)
             return NewPositions(0, mask, prefix_ids, lambda: prefix_ids)
@@ -147,16 +167,21 @@ class CacheEntries(NamedTuple):
     def _with_own_entries(
         self, is_ancestor: Tensor | tuple[()], parents: Tensor, first_entry: Dimension
     ) -> Tensor | tuple[()]:
-        """Returns what hypotheses may attend to: the ancestors of their parents, and the entries that they write."""
+        """Returns what hypotheses may attend to: the ancestors of their parents, and the entries
+        that they write."""
         if isinstance(is_ancestor, tuple):
             return ()
         is_ancestor = gather_in_rows(is_ancestor, parents)
         batch_size, beam_size, num_entries = ops.shape(is_ancestor)
         if self.max_length is None:
-            is_own = ops.broadcast_to(np.eye(beam_size, dtype="bool"), (batch_size, beam_size, beam_size))
+            is_own = ops.broadcast_to(
+                np.eye(beam_size, dtype="bool"), (batch_size, beam_size, beam_size)
+            )
             return ops.concatenate([is_ancestor, is_own], axis=2)
         own_entries = first_entry + ops.arange(beam_size, dtype="int32")[:, None]
-        return ops.logical_or(is_ancestor, ops.equal(ops.arange(num_entries, dtype="int32"), own_entries))
+        return ops.logical_or(
+            is_ancestor, ops.equal(ops.arange(num_entries, dtype="int32"), own_entries)
+        )
 
 
 def decoder_step(
@@ -166,10 +191,11 @@ def decoder_step(
     entries: CacheEntries,
     candidates: Annotated[Tensor, "int32 (number of candidates,)"] | None = None,
 ) -> DecoderStep:
-    """Returns the step of an embedding, a decoder and a projection to logits of all tokens, or of the candidates.
+    """Returns the step of an embedding, a decoder and a projection to logits of all tokens, or of
+    the candidates.
 
-    The source of its state is a tuple of what `decoder.project_source` returns and of the source's mask. The projection
-    has a `kernel` (d_model, vocab_size) and a `bias` (vocab_size,) or None.
+    The source of its state is a tuple of what `decoder.project_source` returns and of the source's
+    mask. The projection has a `kernel` (d_model, vocab_size) and a `bias` (vocab_size,) or None.
     """
     logits_of = _logits_function(output_projection, decoder.compute_dtype, candidates)
     num_candidates = None if candidates is None else last_size(candidates)
@@ -189,7 +215,9 @@ def decoder_step(
         state = state._replace(is_ancestor=positions.mask, caches=caches)
         if parents is None:
             return None, state
-        logits = logits_of(ops.reshape(hidden, (-1, embedding.d_model)))  # (batch * beam_size, vocab_size)
+        logits = logits_of(
+            ops.reshape(hidden, (-1, embedding.d_model))
+        )  # (batch * beam_size, vocab_size)
         num_logits = last_size(logits) if num_candidates is None else num_candidates
         return ops.reshape(logits, (-1, entries.beam_size, num_logits)), state
 
@@ -199,7 +227,8 @@ def decoder_step(
 def _logits_function(
     output_projection: keras.layers.Layer, compute_dtype: str, candidates: Tensor | None
 ) -> Callable[[Tensor], Tensor]:
-    """Returns the function from hidden states (rows, d_model) to float32 logits (rows, vocab_size or candidates)."""
+    """Returns the function from hidden states (rows, d_model) to float32 logits (rows, vocab_size
+    or candidates)."""
     if output_projection.quantization_mode:
         # A quantized kernel holds integers, and only the layer knows their scales.
         def logits_of_quantized(rows: Tensor) -> Tensor:
@@ -212,7 +241,8 @@ def _logits_function(
     else:
         kernel = ops.convert_to_tensor(output_projection.kernel)
         kernel = kernel if candidates is None else ops.take(kernel, candidates, axis=1)
-    # Cast (and transpose) the kernel once for all steps: for few rows that takes longer than the product.
+    # Cast (and transpose) the kernel once for all steps: for few rows that takes longer than the
+    # product.
     kernel = ops.cast(kernel, compute_dtype)
     bias = output_projection.bias
     if bias is not None:

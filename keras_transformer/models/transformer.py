@@ -29,18 +29,18 @@ class Transformer(keras.Model):
         dtype: Keras dtype policy, or its name. Defaults to the global policy.
 
     Call arguments:
-        inputs: dict of
-            "source": int (batch, source length). Each row ends with the end token; 0 is padding.
-            "target": int (batch, target length). The translation, shifted right: it begins with the start token.
+        inputs: dict of "source": int (batch, source length). Each row ends with the end token; 0 is
+            padding. "target": int (batch, target length). The translation, shifted right: it begins
+            with the start token.
         training: bool. Whether to apply dropout.
 
     Returns:
         float32 logits (batch, target length, target_vocab_size).
 
     Attributes:
-        output_projection: the layer from hidden states to logits, whose `kernel` is (d_model, target_vocab_size) and
-            whose `bias` is (target_vocab_size,) or None: a `TiedProjection`, or a `Dense` layer if no embeddings are
-            tied.
+        output_projection: the layer from hidden states to logits, whose `kernel` is (d_model,
+            target_vocab_size) and whose `bias` is (target_vocab_size,) or None: a `TiedProjection`,
+            or a `Dense` layer if no embeddings are tied.
 
     Raises:
         ConfigError: A value of the configuration breaks its rule.
@@ -52,16 +52,26 @@ class Transformer(keras.Model):
         (2, 5, 100)
     """
 
-    # `keras.models.clone_model` makes a copy of the graph and calls the class of a functional model with it,
-    # `Transformer(inputs, outputs, name=name)`, if its constructor takes any arguments.
-    def __init__(self, config: TransformerConfig | dict[str, Any], *outputs: Tensor, **kwargs: Any) -> None:
+    # `keras.models.clone_model` makes a copy of the graph and calls the class of a functional model
+    # with it, `Transformer(inputs, outputs, name=name)`, if its constructor takes any arguments.
+    def __init__(
+        self, config: TransformerConfig | dict[str, Any], *outputs: Tensor, **kwargs: Any
+    ) -> None:
         if outputs:
             super().__init__(config, *outputs, **kwargs)
         else:
-            config = config if isinstance(config, TransformerConfig) else TransformerConfig(**config)
-            dtype = keras.dtype_policies.get(kwargs.pop("dtype", None) or keras.config.dtype_policy())
+            config = (
+                config if isinstance(config, TransformerConfig) else TransformerConfig(**config)
+            )
+            dtype = keras.dtype_policies.get(
+                kwargs.pop("dtype", None) or keras.config.dtype_policy()
+            )
             super().__init__(*_make_graph(config, dtype), **kwargs)
-        self.config = next(operation.config for operation in self.operations if isinstance(operation, _Float32Logits))
+        self.config = next(
+            operation.config
+            for operation in self.operations
+            if isinstance(operation, _Float32Logits)
+        )
         source_name, target_name = _embedding_names(self.config)
         self.source_embedding = self.get_layer(source_name)
         self.target_embedding = self.get_layer(target_name)
@@ -69,22 +79,28 @@ class Transformer(keras.Model):
         self.decoder = self.get_layer("decoder")
         self.output_projection = self.get_layer("logits")
         projection = self.output_projection
-        if isinstance(projection, TiedProjection) and projection.embedding is not self.target_embedding:
+        if (
+            isinstance(projection, TiedProjection)
+            and projection.embedding is not self.target_embedding
+        ):
             raise ValueError(
                 f"the output projection must share the table of layer {target_name!r}; "
                 f"received a projection with an embedding of its own, {projection.embedding.name!r}"
             )
 
     def hidden_states(
-        self, inputs: Mapping[str, Tensor], training: bool | None = None, return_attention_scores: bool = False
+        self,
+        inputs: Mapping[str, Tensor],
+        training: bool | None = None,
+        return_attention_scores: bool = False,
     ) -> Any:
         """Returns what the output projection is applied to, (batch, target length, d_model).
 
         Args:
             inputs: as in a call.
             training: as in a call.
-            return_attention_scores: bool. Whether to return the weights of the decoder's attention too, as `Decoder`
-                does. Defaults to False.
+            return_attention_scores: bool. Whether to return the weights of the decoder's attention
+                too, as `Decoder` does. Defaults to False.
         """
         parts = (self.source_embedding, self.target_embedding, self.encoder, self.decoder)
         return _hidden_states(*parts, inputs, training, return_attention_scores)
@@ -96,7 +112,10 @@ class Transformer(keras.Model):
 
     def encode(
         self, source: Annotated[Tensor, "int (batch, source length)"]
-    ) -> tuple[Annotated[Tensor, "(batch, source length, d_model)"], Annotated[Tensor, "bool (batch, source length)"]]:
+    ) -> tuple[
+        Annotated[Tensor, "(batch, source length, d_model)"],
+        Annotated[Tensor, "bool (batch, source length)"],
+    ]:
         """Encodes a source.
 
         Args:
@@ -122,13 +141,15 @@ class Transformer(keras.Model):
         Args:
             source: token ids, as in a call.
             beam_size: hypotheses per source. Defaults to 1.
-            max_length: tokens for which caches have room. Defaults to None: caches grow with every step, which inside
-                a loop only TensorFlow allows, with an unknown batch size.
-            prefix: tokens before position 0 of the search; shorter ones begin with negative ids. The token at position
-                0 is not among them. Defaults to None: position 0 is the start of the target.
-            candidates: the tokens whose logits are computed, see `keras_transformer.decoding.Constraints`. Defaults to
-                None: all.
-            output_projection: computes the logits instead of the model's own. Defaults to None: the model's own.
+            max_length: tokens for which caches have room. Defaults to None: caches grow with every
+                step, which inside a loop only TensorFlow allows, with an unknown batch size.
+            prefix: tokens before position 0 of the search; shorter ones begin with negative ids.
+                The token at position 0 is not among them. Defaults to None: position 0 is the start
+                of the target.
+            candidates: the tokens whose logits are computed, see
+                `keras_transformer.decoding.Constraints`. Defaults to None: all.
+            output_projection: computes the logits instead of the model's own. Defaults to None: the
+                model's own.
 
         Returns:
             The step function, and the state for its first call.
@@ -139,7 +160,9 @@ class Transformer(keras.Model):
         entries = CacheEntries(ops.shape(encoded)[0], beam_size, max_length, prefix)
         projection = output_projection or self.output_projection
         step = decoder_step(self.target_embedding, self.decoder, projection, entries, candidates)
-        return step, entries.start(step, self.decoder.init_cache, (self.decoder.project_source(encoded), source_mask))
+        return step, entries.start(
+            step, self.decoder.init_cache, (self.decoder.project_source(encoded), source_mask)
+        )
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -149,16 +172,21 @@ class Transformer(keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Mapping[str, type] | None = None) -> "Transformer":
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Mapping[str, type] | None = None
+    ) -> "Transformer":
         return cls(**config)
 
 
 class _Float32Logits(keras.Operation):
-    """Casts logits to float32, and carries the configuration to a copy of the graph, see `Transformer.__init__`."""
+    """Casts logits to float32, and carries the configuration to a copy of the graph, see
+    `Transformer.__init__`."""
 
     def __init__(self, config: TransformerConfig | dict[str, Any], name: str | None = None) -> None:
         super().__init__(name=name)
-        self.config = config if isinstance(config, TransformerConfig) else TransformerConfig(**config)
+        self.config = (
+            config if isinstance(config, TransformerConfig) else TransformerConfig(**config)
+        )
 
     def call(self, logits: Tensor) -> Tensor:
         return ops.cast(logits, "float32")
@@ -170,12 +198,15 @@ class _Float32Logits(keras.Operation):
         return {"config": dataclasses.asdict(self.config), "name": self.name}
 
 
-def build_transformer(config: TransformerConfig, dtype: keras.DTypePolicy | str | None = None) -> Transformer:
+def build_transformer(
+    config: TransformerConfig, dtype: keras.DTypePolicy | str | None = None
+) -> Transformer:
     """Builds the model that a configuration describes.
 
     Args:
         config: the configuration.
-        dtype: Keras dtype policy, or its name, such as "mixed_bfloat16". Defaults to the global policy.
+        dtype: Keras dtype policy, or its name, such as "mixed_bfloat16". Defaults to the global
+            policy.
 
     Returns:
         `Transformer`, a functional `keras.Model` from token ids to logits.
@@ -207,16 +238,24 @@ def _make_graph(
     decoder = Decoder(decoder_layers, **arguments, dtype=dtype, name="decoder")
     if config.tie_embeddings == "none":
         size = config.target_vocab_size
-        output_projection = keras.layers.Dense(size, use_bias=config.logits_bias, dtype=dtype, name="logits")
+        output_projection = keras.layers.Dense(
+            size, use_bias=config.logits_bias, dtype=dtype, name="logits"
+        )
     else:
-        output_projection = TiedProjection(target_embedding, config.logits_bias, dtype=dtype, name="logits")
+        output_projection = TiedProjection(
+            target_embedding, config.logits_bias, dtype=dtype, name="logits"
+        )
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ("source", "target")}
     hidden = _hidden_states(source_embedding, target_embedding, encoder, decoder, inputs)
     return inputs, _Float32Logits(config)(output_projection(hidden))
 
 
 def _embedding_names(config: TransformerConfig) -> tuple[str, str]:
-    return ("embedding",) * 2 if config.tie_embeddings == "all" else ("source_embedding", "target_embedding")
+    return (
+        ("embedding",) * 2
+        if config.tie_embeddings == "all"
+        else ("source_embedding", "target_embedding")
+    )
 
 
 def _hidden_states(
@@ -245,12 +284,13 @@ def _hidden_states(
 def named_weights(model: Transformer) -> Iterator[tuple[str, keras.Variable]]:
     """Yields every weight of a model once, with its name.
 
-    Models of other programs are read into these weights, and written from them. Names are those of the layers, such as
-    "encoder/0/attention/query/kernel", "decoder/5/source_attention/norm/gamma", "encoder/1/feed_forward/hidden/bias"
-    and "decoder/final_norm/beta"; then "target_embedding", "source_embedding", "logits/kernel" and "logits/bias". With
-    the options that have them, there are "feed_forward/gate/kernel", norms of a "scale" alone, and
-    "attention/query_norm/scale", "attention/key_norm/scale" and "attention/relative_bias/embeddings". A shared weight
-    has only the first of its names.
+    Models of other programs are read into these weights, and written from them. Names are those of
+    the layers, such as "encoder/0/attention/query/kernel", "decoder/5/source_attention/norm/gamma",
+    "encoder/1/feed_forward/hidden/bias" and "decoder/final_norm/beta"; then "target_embedding",
+    "source_embedding", "logits/kernel" and "logits/bias". With the options that have them, there
+    are "feed_forward/gate/kernel", norms of a "scale" alone, and "attention/query_norm/scale",
+    "attention/key_norm/scale" and "attention/relative_bias/embeddings". A shared weight has only
+    the first of its names.
 
     Args:
         model: Transformer.

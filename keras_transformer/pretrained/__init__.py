@@ -1,8 +1,9 @@
 """Models that other programs trained, as model directories.
 
-A reader, `marian.py` or `hugging_face.py`, turns a folder into a `PretrainedModel`: a configuration, tokenizers and
-arrays by the names of our weights (`keras_transformer.models.transformer.named_weights`). It checks sizes and types of
-all that it reads. `import_model` writes the model directory; nothing behind it knows where the model came from.
+A reader, `marian.py` or `hugging_face.py`, turns a folder into a `PretrainedModel`: a
+configuration, tokenizers and arrays by the names of our weights
+(`keras_transformer.models.transformer.named_weights`). It checks sizes and types of all that it
+reads. `import_model` writes the model directory; nothing behind it knows where the model came from.
 """
 
 import os
@@ -14,11 +15,12 @@ from .pretrained_model import PretrainedModel, write_model_dir
 
 
 def import_model(folder: str | os.PathLike[str], model_dir: str | os.PathLike[str]) -> pathlib.Path:
-    """Writes a model of Marian, or of Hugging Face's port of it, as a new model directory, and returns its path.
+    """Writes a model of Marian, or of Hugging Face's port of it, as a new model directory, and
+    returns its path.
 
     Raises:
-        InvalidFileError: There is no model in the folder, it is damaged, or it has what a Transformer of this package
-            has not.
+        InvalidFileError: There is no model in the folder, it is damaged, or it has what a
+            Transformer of this package has not.
         ConfigError: The directory exists.
     """
     return write_model_dir(read_model(folder), pathlib.Path(model_dir))
@@ -31,4 +33,6 @@ def read_model(folder: str | os.PathLike[str]) -> PretrainedModel:
         return hugging_face.read(folder)
     if any(folder.glob("*.npz")):
         return marian.read(folder)
-    raise InvalidFileError(f"{folder}: neither a Marian model (*.npz) nor one of Hugging Face (config.json)")
+    raise InvalidFileError(
+        f"{folder}: neither a Marian model (*.npz) nor one of Hugging Face (config.json)"
+    )

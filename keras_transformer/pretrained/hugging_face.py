@@ -1,7 +1,9 @@
-"""Hugging Face's classes for Transformers like ours: its port of Marian, and Blenderbot's, which normalizes first.
+"""Hugging Face's classes for Transformers like ours: its port of Marian, and Blenderbot's, which
+normalizes first.
 
-A folder has config.json, model.safetensors and the files of a tokenizer: those of Marian's models (vocab.json,
-source.spm and target.spm), or tokenizer.model, where `export --format hugging-face` wrote one that was trained here.
+A folder has config.json, model.safetensors and the files of a tokenizer: those of Marian's models
+(vocab.json, source.spm and target.spm), or tokenizer.model, where `export --format hugging-face`
+wrote one that was trained here.
 """
 
 import dataclasses
@@ -68,12 +70,14 @@ EPSILON = 1e-5
 _MAX_OPTIONS_BYTES = 2**20
 _MAX_SAFETENSORS_HEADER_BYTES = 8 * 2**20
 _SAFETENSORS_TYPES = ("F64", "F32", "F16", "BF16")
-# Between sinusoids of float32 and of float64 at position 1000, and far less than learned positions differ from them.
+# Between sinusoids of float32 and of float64 at position 1000, and far less than learned positions
+# differ from them.
 _POSITIONS_TOLERANCE = 1e-3
 
 
 def read(folder: pathlib.Path) -> PretrainedModel:
-    """Reads a folder that `save_pretrained` of a MarianMTModel and its tokenizer, or `export_hugging_face`, wrote."""
+    """Reads a folder that `save_pretrained` of a MarianMTModel and its tokenizer, or
+    `export_hugging_face`, wrote."""
     config_path, weights_path = folder / "config.json", folder / "model.safetensors"
     options = _read_json(config_path)
     with reading(config_path):
@@ -101,7 +105,9 @@ def read(folder: pathlib.Path) -> PretrainedModel:
             if tokenizers.config.kind == "sentencepiece"
             else _keep_biases(weights, "logits/bias"),
         )
-    config = Config(model, tokenizers.config, _decoding(folder / "generation_config.json", tokenizers))
+    config = Config(
+        model, tokenizers.config, _decoding(folder / "generation_config.json", tokenizers)
+    )
     rows = tokenizers.source_rows, tokenizers.target_rows
     return PretrainedModel(weights_path, config, tokenizers.pair, weights, *rows)
 
@@ -113,7 +119,9 @@ def _read_json(path: pathlib.Path, max_bytes: int = _MAX_OPTIONS_BYTES) -> dict[
     except (ValueError, RecursionError):
         raise InvalidFileError(f"{path}: the file cannot be read as JSON") from None
     if not isinstance(values, dict):
-        raise InvalidFileError(f"{path}: the file must hold a mapping; received {type(values).__name__}")
+        raise InvalidFileError(
+            f"{path}: the file must hold a mapping; received {type(values).__name__}"
+        )
     return values
 
 
@@ -125,7 +133,12 @@ def _read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
         with open(path, "rb") as content:
             header_bytes = int.from_bytes(content.read(8), "little")
         rule = f"at most {_MAX_SAFETENSORS_HEADER_BYTES:,} bytes"
-        require(header_bytes <= _MAX_SAFETENSORS_HEADER_BYTES, "the size of the header", rule, header_bytes)
+        require(
+            header_bytes <= _MAX_SAFETENSORS_HEADER_BYTES,
+            "the size of the header",
+            rule,
+            header_bytes,
+        )
         with safe_open(path, framework="numpy") as file:
             for name in file.keys():  # noqa: SIM118
                 dtype = file.get_slice(array_name(name)).get_dtype()
@@ -173,9 +186,14 @@ def _weights(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return weights
 
 
-def _take_positions(weights: dict[str, np.ndarray]) -> Literal["sinusoidal", "tensor2tensor", "learned"]:
-    """Returns the kind of positions that a file has, and removes them from the weights unless they are learned."""
-    tables = [weights.pop(name) for name in ("source_positions", "target_positions") if name in weights]
+def _take_positions(
+    weights: dict[str, np.ndarray],
+) -> Literal["sinusoidal", "tensor2tensor", "learned"]:
+    """Returns the kind of positions that a file has, and removes them from the weights unless they
+    are learned."""
+    tables = [
+        weights.pop(name) for name in ("source_positions", "target_positions") if name in weights
+    ]
     # A file without tables is of a class that computes sinusoids.
     if all(_is_sinusoidal(table, ends_at_limit=False) for table in tables):
         return "sinusoidal"
@@ -185,7 +203,9 @@ def _take_positions(weights: dict[str, np.ndarray]) -> Literal["sinusoidal", "te
     if tie_embeddings(weights) != "all":
         weights["source_positions"] = tables[0]
     elif not np.array_equal(tables[0], tables[-1]):
-        raise ConfigError("encoder and decoder share embeddings, but not learned positions; this is not supported")
+        raise ConfigError(
+            "encoder and decoder share embeddings, but not learned positions; this is not supported"
+        )
     return "learned"
 
 
@@ -198,7 +218,8 @@ def _is_sinusoidal(table: np.ndarray, ends_at_limit: bool) -> bool:
 
 
 def _keep_biases(weights: dict[str, np.ndarray], pattern: str) -> bool:
-    """Returns whether a model has biases: its class always has them, and biases that are all zero are dropped."""
+    """Returns whether a model has biases: its class always has them, and biases that are all zero
+    are dropped."""
     names = [name for name in weights if re.fullmatch(pattern, name)]
     if any(weights[name].any() for name in names):
         return True
@@ -207,7 +228,9 @@ def _keep_biases(weights: dict[str, np.ndarray], pattern: str) -> bool:
     return False
 
 
-def _tokenizers(folder: pathlib.Path, options: Mapping[str, object], sizes: tuple[int, int]) -> Tokenizers:
+def _tokenizers(
+    folder: pathlib.Path, options: Mapping[str, object], sizes: tuple[int, int]
+) -> Tokenizers:
     if (folder / "tokenizer.model").is_file():
         return _trained_tokenizers(folder / "tokenizer.model", sizes)
     with reading(folder / "config.json"):
@@ -233,10 +256,18 @@ def _trained_tokenizers(path: pathlib.Path, sizes: tuple[int, int]) -> Tokenizer
         proto = parse_model(content)
         spec = proto.normalizer_spec
         if spec.precompiled_charsmap or spec.add_dummy_prefix or spec.remove_extra_whitespaces:
-            raise ConfigError("the SentencePiece model must be one without normalization, as this package trains it")
+            raise ConfigError(
+                "the SentencePiece model must be one without normalization, as this package "
+                "trains it"
+            )
         tokenizer = SentencePieceTokenizer(content)
         for size in sizes:
-            require(tokenizer.vocab_size == size, "the number of pieces", f"the model's {size}", tokenizer.vocab_size)
+            require(
+                tokenizer.vocab_size == size,
+                "the number of pieces",
+                f"the model's {size}",
+                tokenizer.vocab_size,
+            )
         is_bpe = proto.trainer_spec.model_type == proto.trainer_spec.BPE
         config = TokenizerConfig("bpe" if is_bpe else "unigram", tokenizer.vocab_size)
     rows = range(tokenizer.vocab_size)
@@ -260,7 +291,9 @@ def _decoding(path: pathlib.Path, tokenizers: Tokenizers) -> DecodingConfig:
         )
 
 
-def _forbidden_tokens(bad_words: object, tokenizers: Tokenizers) -> Literal["none", "special", "unknown"]:
+def _forbidden_tokens(
+    bad_words: object, tokenizers: Tokenizers
+) -> Literal["none", "special", "unknown"]:
     if isinstance(bad_words, list) and [tokenizers.target_rows[Tokenizer.unk_id]] in bad_words:
         return "unknown"
     # Other tokenizers have one token for padding and start, which must never be chosen.
@@ -289,7 +322,9 @@ def _our_name(name: str) -> str:
         return special[name]
     if match := re.fullmatch(r"model\.(encoder|decoder)\.layer_norm\.(weight|bias)", name):
         return f"{match[1]}/final_norm/{_NORM_KINDS[match[2]]}"
-    match = re.fullmatch(r"model\.(encoder|decoder)\.layers\.([0-9]{1,4})\.(.*)\.(weight|bias)", name)
+    match = re.fullmatch(
+        r"model\.(encoder|decoder)\.layers\.([0-9]{1,4})\.(.*)\.(weight|bias)", name
+    )
     if match and (ours := _OURS.get(match[3])):
         kinds = _NORM_KINDS if ours.endswith("/norm") else _DENSE_KINDS
         return f"{match[1]}/{match[2]}/{ours}/{kinds[match[4]]}"

@@ -1,4 +1,5 @@
-"""Marian's own format: model.npz, which holds its configuration, and vocabularies as .spm or .yml files."""
+"""Marian's own format: model.npz, which holds its configuration, and vocabularies as .spm or .yml
+files."""
 
 import io
 import pathlib
@@ -57,7 +58,11 @@ _SUPPORTED: dict[str, tuple[object, ...]] = {
     "right-left": (False,),
 }
 # Normalization after the residual sum, as in the paper, or before each sublayer and at the top.
-_NORMALIZATION = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
+_NORMALIZATION = (
+    "transformer-preprocess",
+    "transformer-postprocess",
+    "transformer-postprocess-top",
+)
 _NORM_FIRST: dict[tuple[str, ...], bool] = {("", "dan", ""): False, ("n", "da", "n"): True}
 _SUBLAYERS = {"self": "attention", "context": "source_attention", "ffn": "feed_forward"}
 _PARTS = {"q": "query", "k": "key", "v": "value", "o": "output", "1": "hidden", "2": "output"}
@@ -78,29 +83,39 @@ class MarianFiles(NamedTuple):
 
 
 def read(folder: pathlib.Path) -> PretrainedModel:
-    """Reads a folder with a Marian model, its vocabularies and, if there is one, its decoder.yml."""
+    """Reads a folder with a Marian model, its vocabularies and, if there is one, its
+    decoder.yml."""
     path, vocabularies, settings_path, settings = find_files(folder)
     arrays = _read_npz(path)
     with reading(path):
         options = _options(arrays)
         weights = _weights(arrays)
-    sizes = [len(weights.get(f"{side}_embedding", weights["target_embedding"])) for side in ("source", "target")]
+    sizes = [
+        len(weights.get(f"{side}_embedding", weights["target_embedding"]))
+        for side in ("source", "target")
+    ]
     paths = folder / "source.spm", folder / "target.spm"
     both = [_read_tokenizer(*files) for files in zip(paths, vocabularies, sizes, strict=True)]
     with reading(path):
         tokenizers = Tokenizers.of(*both)
         if "source_embedding" not in weights and tokenizers.source_rows != tokenizers.target_rows:
-            # The file has one table, in which ids mean different pieces for the source and for the target.
+            # The file has one table, in which ids mean different pieces for the source and for the
+            # target.
             weights["source_embedding"] = weights["target_embedding"]
         model = _model(options, tokenizers.pair, weights)
     with reading(settings_path or folder):
         config = Config(model, tokenizers.config, _decoding(settings))
-    return PretrainedModel(path, config, tokenizers.pair, weights, tokenizers.source_rows, tokenizers.target_rows)
+    return PretrainedModel(
+        path, config, tokenizers.pair, weights, tokenizers.source_rows, tokenizers.target_rows
+    )
 
 
 def find_files(folder: pathlib.Path) -> MarianFiles:
-    """Finds the files of a Marian model; an InvalidFileError if there is none, or more than one that it could be."""
-    models = sorted(path for path in folder.glob("*.npz") if not path.name.endswith(".optimizer.npz"))
+    """Finds the files of a Marian model; an InvalidFileError if there is none, or more than one
+    that it could be."""
+    models = sorted(
+        path for path in folder.glob("*.npz") if not path.name.endswith(".optimizer.npz")
+    )
     models = [path for path in models if path.name == "model.npz"] or models
     if len(models) != 1:
         names = ", ".join(path.name for path in models) or "none"
@@ -116,13 +131,17 @@ def find_files(folder: pathlib.Path) -> MarianFiles:
 
 
 def _read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Reads the arrays of an .npz file, which must not claim to hold more than the file's size explains."""
+    """Reads the arrays of an .npz file, which must not claim to hold more than the file's size
+    explains."""
     require_file(path)
     with reading(path, *UNREADABLE), zipfile.ZipFile(path) as archive:
         members, num_bytes = archive.infolist(), path.stat().st_size
         claimed = sum(member.file_size for member in members)
         if claimed > _MAX_COMPRESSION * num_bytes:
-            raise ConfigError(f"it claims to hold {claimed:,} bytes, which cannot be {num_bytes:,} compressed ones")
+            raise ConfigError(
+                f"it claims to hold {claimed:,} bytes, which cannot be {num_bytes:,} compressed "
+                f"ones"
+            )
         return {
             array_name(member.filename): np.lib.format.read_array(io.BytesIO(archive.read(member)))
             for member in members
@@ -137,7 +156,9 @@ def _options(arrays: Mapping[str, np.ndarray]) -> dict[str, object]:
     require(isinstance(options, dict), _CONFIG, "a mapping", options)
     require_supported(options, _SUPPORTED)
     if (normalization := _normalization(options)) not in _NORM_FIRST:
-        text = ", ".join(f"{name}: {value!r}" for name, value in zip(_NORMALIZATION, normalization, strict=True))
+        text = ", ".join(
+            f"{name}: {value!r}" for name, value in zip(_NORMALIZATION, normalization, strict=True)
+        )
         raise ConfigError(f"the options {text} are not supported")
     return options
 
@@ -206,7 +227,9 @@ def _our_name(name: str) -> str:
     raise ConfigError(f"the weight {name} is not one of a Transformer of this package")
 
 
-def _read_tokenizer(path: pathlib.Path, vocabulary: pathlib.Path, size: int) -> tuple[Tokenizer, list[int | None]]:
+def _read_tokenizer(
+    path: pathlib.Path, vocabulary: pathlib.Path, size: int
+) -> tuple[Tokenizer, list[int | None]]:
     """Reads the SentencePiece model of a language, at `path` unless it is the vocabulary too."""
     content = read_bytes(vocabulary)
     if vocabulary.suffix == ".spm":
@@ -214,8 +237,11 @@ def _read_tokenizer(path: pathlib.Path, vocabulary: pathlib.Path, size: int) -> 
             ids = {piece.piece: i for i, piece in enumerate(parse_model(content).pieces)}
         return read_tokenizer(vocabulary, ids, vocabulary, size)
     try:
-        # Every scalar is text: yaml-cpp writes "yes" and "1" without quotes. libyaml limits the depth.
-        ids = {piece: int(token_id) for piece, token_id in yaml.load(content, yaml.CBaseLoader).items()}
+        # Every scalar is text: yaml-cpp writes "yes" and "1" without quotes. libyaml limits the
+        # depth.
+        ids = {
+            piece: int(token_id) for piece, token_id in yaml.load(content, yaml.CBaseLoader).items()
+        }
     except (yaml.YAMLError, ValueError, TypeError, AttributeError):
         raise InvalidFileError(f"{vocabulary}: it must map pieces to ids") from None
     return read_tokenizer(path, ids, vocabulary, size)
@@ -230,7 +256,9 @@ def _vocabulary_paths(folder: pathlib.Path, settings: Mapping[str, object]) -> l
     if not paths:
         raise InvalidFileError(f"{folder}: the vocabulary is missing, *vocab*.yml or *.spm")
     if len(paths) > 2:
-        raise InvalidFileError(f"{folder}: more than two vocabularies: {', '.join(path.name for path in paths)}")
+        raise InvalidFileError(
+            f"{folder}: more than two vocabularies: {', '.join(path.name for path in paths)}"
+        )
     return paths
 
 

@@ -1,7 +1,8 @@
-"""What the readers of all formats share: files read within limits, tokenizers, and how a model directory is written.
+"""What the readers of all formats share: files read within limits, tokenizers, and how a model
+directory is written.
 
-If a file of another program is missing, too large or damaged, or holds something else, that is an InvalidFileError
-which names it.
+If a file of another program is missing, too large or damaged, or holds something else, that is an
+InvalidFileError which names it.
 """
 
 import contextlib
@@ -28,13 +29,19 @@ Value = TypeVar("Value", bool, int, float, str)
 # The limit for vocabularies and SentencePiece models: far above what any model needs.
 MAX_VOCABULARY_BYTES = 16 * 2**20
 _MAX_NAME_LENGTH = 200
-# The bias of tokens that the other program does not have: their probability is 0 in float32, yet the loss stays finite.
+# The bias of tokens that the other program does not have: their probability is 0 in float32, yet
+# the loss stays finite.
 _NEVER_CHOSEN_LOGIT = -100.0
 _END, _UNKNOWN, _PADDING = "</s>", "<unk>", "<pad>"
 # Only tokenizers of this package have this special piece.
 _START = "<start>"
 # The axis of the weights that go along a vocabulary.
-_VOCABULARY_AXES = {"source_embedding": 0, "target_embedding": 0, "logits/kernel": 1, "logits/bias": 0}
+_VOCABULARY_AXES = {
+    "source_embedding": 0,
+    "target_embedding": 0,
+    "logits/kernel": 1,
+    "logits/bias": 0,
+}
 
 
 class PretrainedModel(NamedTuple):
@@ -42,8 +49,8 @@ class PretrainedModel(NamedTuple):
 
     Attributes:
         path: the file that holds the weights, for messages.
-        weights: the other program's arrays by our names, such as "encoder/0/attention/query/kernel", in the shapes that
-            Keras has.
+        weights: the other program's arrays by our names, such as
+            "encoder/0/attention/query/kernel", in the shapes that Keras has.
         source_rows: the other program's id of each of our source ids, or None for a row of zeros.
         target_rows: the same for the target.
     """
@@ -84,7 +91,9 @@ def read_bytes(path: pathlib.Path, max_bytes: int = MAX_VOCABULARY_BYTES) -> byt
     return content
 
 
-def option(options: Mapping[str, object], name: str, kind: type[Value], default: Value | None = None) -> Value:
+def option(
+    options: Mapping[str, object], name: str, kind: type[Value], default: Value | None = None
+) -> Value:
     """Returns the value of an option, checked for its type; one that is null counts as missing.
 
     An int passes for a float. Without a default, a missing option is a ConfigError.
@@ -98,7 +107,9 @@ def option(options: Mapping[str, object], name: str, kind: type[Value], default:
         raise ConfigError(f"{name} must be a finite number; received {shown(value)}") from None
 
 
-def require_supported(options: Mapping[str, object], supported: Mapping[str, tuple[object, ...]]) -> None:
+def require_supported(
+    options: Mapping[str, object], supported: Mapping[str, tuple[object, ...]]
+) -> None:
     """Raises a ConfigError if an option has another value than those that this package supports.
 
     An option that is missing or null has the first of its values.
@@ -106,7 +117,9 @@ def require_supported(options: Mapping[str, object], supported: Mapping[str, tup
     for name, values in supported.items():
         value = options.get(name)
         # In Python, True equals 1.
-        if value is not None and (type(value), value) not in [(type(known), known) for known in values]:
+        if value is not None and (type(value), value) not in [
+            (type(known), known) for known in values
+        ]:
             raise ConfigError(f"the option {name}: {shown(value)} is not supported")
 
 
@@ -114,7 +127,9 @@ def require_file(path: pathlib.Path) -> None:
     """Refuses directories, and pipes that never end."""
     # Unlike `path.is_file()`, this is False also for a name that is too long for any file.
     if not os.path.isfile(path):
-        raise InvalidFileError(f"{path}: {'this is no file' if os.path.exists(path) else 'the file is missing'}")
+        raise InvalidFileError(
+            f"{path}: {'this is no file' if os.path.exists(path) else 'the file is missing'}"
+        )
 
 
 def array_name(filename: str) -> str:
@@ -125,7 +140,8 @@ def array_name(filename: str) -> str:
 
 
 class Tokenizers(NamedTuple):
-    """The tokenizers of a folder; `source_rows` and `target_rows` are those of `PretrainedModel`."""
+    """The tokenizers of a folder; `source_rows` and `target_rows` are those of
+    `PretrainedModel`."""
 
     config: TokenizerConfig
     pair: TokenizerPair
@@ -134,39 +150,56 @@ class Tokenizers(NamedTuple):
 
     @classmethod
     def of(
-        cls, source: tuple[Tokenizer, Sequence[int | None]], target: tuple[Tokenizer, Sequence[int | None]]
+        cls,
+        source: tuple[Tokenizer, Sequence[int | None]],
+        target: tuple[Tokenizer, Sequence[int | None]],
     ) -> "Tokenizers":
-        """Joins what `read_tokenizer` returned of both languages; equal tokenizers become the same one."""
+        """Joins what `read_tokenizer` returned of both languages; equal tokenizers become the same
+        one."""
         is_shared = source[0].file_content == target[0].file_content
         pair = TokenizerPair(source[0], source[0] if is_shared else target[0])
-        return cls(TokenizerConfig("sentencepiece", pair.target.vocab_size, is_shared), pair, source[1], target[1])
+        return cls(
+            TokenizerConfig("sentencepiece", pair.target.vocab_size, is_shared),
+            pair,
+            source[1],
+            target[1],
+        )
 
 
 def read_tokenizer(
-    path: pathlib.Path, ids: Mapping[str, int], ids_path: pathlib.Path, num_rows: int, start_id: int | None = None
+    path: pathlib.Path,
+    ids: Mapping[str, int],
+    ids_path: pathlib.Path,
+    num_rows: int,
+    start_id: int | None = None,
 ) -> tuple[Tokenizer, list[int | None]]:
-    """Makes a tokenizer of a SentencePiece model and the ids of pieces, which were read from `ids_path`.
+    """Makes a tokenizer of a SentencePiece model and the ids of pieces, which were read from
+    `ids_path`.
 
-    The model has `num_rows` ids, and its translations begin with `start_id`, or with zeros. Returns also the other
-    program's id of each id of the tokenizer, or None if it has none.
+    The model has `num_rows` ids, and its translations begin with `start_id`, or with zeros. Returns
+    also the other program's id of each id of the tokenizer, or None if it has none.
 
     Raises:
-        InvalidFileError: `path` is no SentencePiece model, the ids are not those from 0 to `num_rows - 1`, a special
-            piece is missing, or a piece cannot be one of a tokenizer's.
+        InvalidFileError: `path` is no SentencePiece model, the ids are not those from 0 to
+            `num_rows - 1`, a special piece is missing, or a piece cannot be one of a tokenizer's.
     """
     with reading(ids_path):
         size = len(ids)
         require(size == num_rows, "the number of pieces", f"the model's {num_rows}", size)
         if sorted(ids.values()) != list(range(size)):
             raise ConfigError(f"the ids must be those from 0 to {size - 1}, each once")
-        require(start_id is None or 0 <= start_id < size, "the start id", f"0 to {size - 1}", start_id)
+        require(
+            start_id is None or 0 <= start_id < size, "the start id", f"0 to {size - 1}", start_id
+        )
         for piece in ids:
             check_piece(piece)
         for piece in (_END, _UNKNOWN):
             if piece not in ids:
                 raise ConfigError(f"the vocabulary has no {piece}")
         if _START in ids:
-            raise ConfigError(f"the vocabulary must not have {_START}, which is a special piece here")
+            raise ConfigError(
+                f"the vocabulary must not have {_START}, which is a special piece here"
+            )
     pieces = sorted(ids.keys() - {_END, _UNKNOWN, _PADDING}, key=ids.__getitem__)
     with reading(path):
         tokenizer = PretrainedSentencePieceTokenizer.with_vocabulary(read_bytes(path), pieces)
@@ -182,7 +215,8 @@ def tie_embeddings(weights: Mapping[str, np.ndarray]) -> Literal["none", "target
 
 
 def as_weight(name: str, array: np.ndarray) -> np.ndarray:
-    """Returns a file's array as the weight with our name: finite numbers of float32, a matrix or a vector."""
+    """Returns a file's array as the weight with our name: finite numbers of float32, a matrix or a
+    vector."""
     if name.endswith(("kernel", "embedding", "positions")):
         require(array.ndim == 2, f"the weight {name}", "a matrix", array.shape)
     else:
@@ -212,7 +246,8 @@ def write_model_dir(model: PretrainedModel, path: pathlib.Path) -> pathlib.Path:
 
 
 def check_weights(model: PretrainedModel) -> None:
-    """Compares the arrays of a file with the weights that its options ask for, before there is memory for these.
+    """Compares the arrays of a file with the weights that its options ask for, before there is
+    memory for these.
 
     Raises:
         InvalidFileError: A weight is missing, is one too many, or has another shape.
@@ -220,26 +255,39 @@ def check_weights(model: PretrainedModel) -> None:
     with reading(model.path):
         depths = zip(("encoder", "decoder"), model.config.model.depths, strict=True)
         # A thousand layers would take minutes to build.
-        layers = {f"{side}/{i}/attention/query/kernel" for side, depth in depths for i in range(depth)}
+        layers = {
+            f"{side}/{i}/attention/query/kernel" for side, depth in depths for i in range(depth)
+        }
         _refuse(layers - model.weights.keys(), "is missing")
         # Only describe the variables; do not create them.
         with keras.StatelessScope(initialize_variables=False):
             shapes = {
                 name: list(variable.shape)
-                for name, variable in named_weights(build_transformer(model.config.model, dtype="float32"))
+                for name, variable in named_weights(
+                    build_transformer(model.config.model, dtype="float32")
+                )
             }
         _refuse(shapes.keys() - model.weights.keys(), "is missing")
         _refuse(model.weights.keys() - shapes.keys(), "is one too many")
         for name, shape in shapes.items():
             if name in _VOCABULARY_AXES:
-                shape[_VOCABULARY_AXES[name]] = 1 + max(row for row in model.rows_of(name) if row is not None)
+                shape[_VOCABULARY_AXES[name]] = 1 + max(
+                    row for row in model.rows_of(name) if row is not None
+                )
             received = model.weights[name].shape
-            require(received == tuple(shape), f"the weight {name}", f"of the shape {tuple(shape)}", received)
+            require(
+                received == tuple(shape),
+                f"the weight {name}",
+                f"of the shape {tuple(shape)}",
+                received,
+            )
 
 
 def _refuse(names: Set[str], problem: str) -> None:
     if names:
-        raise ConfigError(f"the weight {min(names)} {problem}: the model is not what its options say")
+        raise ConfigError(
+            f"the weight {min(names)} {problem}: the model is not what its options say"
+        )
 
 
 def model_axis(name: str) -> int | None:
@@ -271,5 +319,6 @@ def _converted(name: str, model: PretrainedModel) -> np.ndarray:
 
 
 def interleaved(d_model: int) -> np.ndarray:
-    """Returns our order of the model axis, in which sines and cosines alternate; others have all sines first."""
+    """Returns our order of the model axis, in which sines and cosines alternate; others have all
+    sines first."""
     return np.arange(d_model).reshape(2, -1).T.ravel()

@@ -1,4 +1,5 @@
-"""How the processors of a machine are used: how cores are divided, and the precision in which a device is fastest."""
+"""How the processors of a machine are used: how cores are divided, and the precision in which a
+device is fastest."""
 
 import contextlib
 import logging
@@ -10,11 +11,19 @@ import tensorflow as tf
 
 from ..config import TransformerConfig
 
-# On a CPU, bfloat16 slows down the operations between the products, so products must be this much faster.
+# On a CPU, bfloat16 slows down the operations between the products, so products must be this much
+# faster.
 _MIN_RATIO = 2.0
-# What ONEDNN_MAX_CPU_ISA may name without taking away the instructions for bfloat16. TensorFlow does not know of the
-# limit, and ends the process when it asks for a product that oneDNN then cannot compute.
-_ISAS_WITH_BFLOAT16 = ("DEFAULT", "AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX512_CORE_AMX", "AVX512_CORE_AMX_FP16")
+# What ONEDNN_MAX_CPU_ISA may name without taking away the instructions for bfloat16. TensorFlow
+# does not know of the limit, and ends the process when it asks for a product that oneDNN then
+# cannot compute.
+_ISAS_WITH_BFLOAT16 = (
+    "DEFAULT",
+    "AVX512_CORE_BF16",
+    "AVX512_CORE_FP16",
+    "AVX512_CORE_AMX",
+    "AVX512_CORE_AMX_FP16",
+)
 _MOST_MULTIPLICATIONS = 2**28
 
 _log = logging.getLogger(__name__)
@@ -28,8 +37,13 @@ def kind_of_device() -> str:
 def log_device() -> None:
     """Logs what TensorFlow computes on in this process."""
     gpus = tf.config.list_physical_devices("GPU")
-    names = {str(tf.config.experimental.get_device_details(gpu).get("device_name", "unknown")) for gpu in gpus}
-    device = f"{len(gpus)} GPU ({', '.join(sorted(names))})" if gpus else f"CPU, cores: {_num_cores()}"
+    names = {
+        str(tf.config.experimental.get_device_details(gpu).get("device_name", "unknown"))
+        for gpu in gpus
+    }
+    device = (
+        f"{len(gpus)} GPU ({', '.join(sorted(names))})" if gpus else f"CPU, cores: {_num_cores()}"
+    )
     _log.info(f"device: {device}")
 
 
@@ -39,13 +53,15 @@ def _num_cores() -> int:
 
 
 def divide_cores(most_parts: int) -> int:
-    """Divides the cores among computations that run side by side. Call it before TensorFlow does anything else.
+    """Divides the cores among computations that run side by side. Call it before TensorFlow does
+    anything else.
 
     Most operations of a small model are too small to be split across all cores themselves.
 
     Returns:
-        How many computations should run side by side: at most one per core that this process may use, and one if
-        there is a GPU. If TensorFlow is already running, its threads stay as they are.
+        How many computations should run side by side: at most one per core that this process may
+        use, and one if there is a GPU. If TensorFlow is already running, its threads stay as they
+        are.
     """
     cores = _num_cores()
     parts = min(most_parts, cores)
@@ -60,11 +76,12 @@ def divide_cores(most_parts: int) -> int:
 def choose_precision(
     config: TransformerConfig, num_rows: int, training: bool = False
 ) -> tuple[Literal["float32", "bfloat16", "float16"], str]:
-    """Chooses the precision in which a model, given `num_rows` tokens at a time, is faster on this machine's devices.
+    """Chooses the precision in which a model, given `num_rows` tokens at a time, is faster on this
+    machine's devices.
 
-    A GPU says by its compute capability whether it multiplies bfloat16, or at least float16, which is chosen for
-    training only, since this scales its gradients. On a CPU, one product of the model's feed-forward networks is timed
-    in float32 and bfloat16, which takes a few milliseconds.
+    A GPU says by its compute capability whether it multiplies bfloat16, or at least float16, which
+    is chosen for training only, since this scales its gradients. On a CPU, one product of the
+    model's feed-forward networks is timed in float32 and bfloat16, which takes a few milliseconds.
 
     Returns:
         The precision, and the reason for it.
@@ -73,7 +90,9 @@ def choose_precision(
         # NVIDIA's GPUs multiply bfloat16 from 8.0 on (Ampere), and float16 from 7.0 on (Volta).
         details = map(tf.config.experimental.get_device_details, gpus)
         major, minor = min(gpu.get("compute_capability") or (0, 0) for gpu in details)
-        reason = f"the GPU's compute capability is {major}.{minor}; products in bfloat16 came with 8.0"
+        reason = (
+            f"the GPU's compute capability is {major}.{minor}; products in bfloat16 came with 8.0"
+        )
         if major >= 8:
             return "bfloat16", reason
         if not training:
@@ -93,5 +112,8 @@ def choose_precision(
 
 def _time_product(num_rows: int, num_inputs: int, num_outputs: int, dtype: str) -> float:
     """The seconds of the fastest of a few products."""
-    inputs, kernel = tf.ones((num_rows, num_inputs), dtype), tf.ones((num_inputs, num_outputs), dtype)
+    inputs, kernel = (
+        tf.ones((num_rows, num_inputs), dtype),
+        tf.ones((num_inputs, num_outputs), dtype),
+    )
     return min(timeit.repeat(lambda: tf.matmul(inputs, kernel), repeat=6, number=1))

@@ -13,15 +13,33 @@ EXTRAS = {
     "onnx": ["onnxruntime", "tf2onnx"],
     "plots": ["matplotlib"],
     "translation": [
-        *("google", "h5py", "importlib_resources", "regex", "sacrebleu", "safetensors", "sentencepiece", "tabulate"),
-        *("tensorboard", "tensorflow", "tensorflow_datasets", "tensorflow_text", "tqdm", "yaml", "zstandard"),
+        *(
+            "google",
+            "h5py",
+            "importlib_resources",
+            "regex",
+            "sacrebleu",
+            "safetensors",
+            "sentencepiece",
+            "tabulate",
+        ),
+        *(
+            "tensorboard",
+            "tensorflow",
+            "tensorflow_datasets",
+            "tensorflow_text",
+            "tqdm",
+            "yaml",
+            "zstandard",
+        ),
     ],
 }
 
 
 @contextlib.contextmanager
 def missing_packages_named() -> Iterator[None]:
-    """In this block, an import of a package that is not installed is a MissingPackageError that names its extra."""
+    """In this block, an import of a package that is not installed is a MissingPackageError that
+    names its extra."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -36,15 +54,18 @@ def missing_packages_named() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tensorflow_backend() -> Iterator[None]:
-    """In this block, TensorFlow can be imported, and Keras on top of it, regardless of the user's settings of Keras.
+    """In this block, TensorFlow can be imported, and Keras on top of it, regardless of the user's
+    settings of Keras.
 
-    These (`KERAS_...`, `~/.keras/keras.json`) are meant for other programs: commands need TensorFlow and float32.
+    These (`KERAS_...`, `~/.keras/keras.json`) are meant for other programs: commands need
+    TensorFlow and float32.
     """
     for name in [name for name in os.environ if name.startswith("KERAS_")]:
         del os.environ[name]
     # This is not a directory, so Keras finds no settings there and writes none.
     os.environ.update(KERAS_BACKEND="tensorflow", KERAS_HOME=os.devnull)
-    # Otherwise the first process would take all memory of a GPU and leave none for the process that checks an export.
+    # Otherwise the first process would take all memory of a GPU and leave none for the process that
+    # checks an export.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     with silenced():
         yield

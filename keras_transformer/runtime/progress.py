@@ -1,7 +1,8 @@
 """What a program shows on standard error: the package's log, and how far long work is.
 
-The log is that of the logger `keras_transformer`. The command shows all of it; Python programs see warnings, unless
-they set up the module `logging` themselves. Progress is a bar on a terminal, otherwise lines in the log.
+The log is that of the logger `keras_transformer`. The command shows all of it; Python programs see
+warnings, unless they set up the module `logging` themselves. Progress is a bar on a terminal,
+otherwise lines in the log.
 """
 
 import contextlib
@@ -19,7 +20,8 @@ Item = TypeVar("Item")
 _log = logging.getLogger(__name__)
 _PACKAGE_LOG = logging.getLogger("keras_transformer")
 
-# A log gets a line at least every half minute, although a few seconds may pass between two pieces of work.
+# A log gets a line at least every half minute, although a few seconds may pass between two pieces
+# of work.
 _SECONDS_PER_LINE = 20.0
 _SECONDS_PER_REFRESH = 0.5
 
@@ -29,7 +31,8 @@ _bar: Any = None
 
 
 def say(message: str) -> None:
-    """Writes a line to standard error, above the bar if there is one; work goes on if the stream is closed."""
+    """Writes a line to standard error, above the bar if there is one; work goes on if the stream is
+    closed."""
     global _last_line
     _last_line = time.monotonic()
     try:
@@ -84,9 +87,9 @@ def counted(number: int, noun: str) -> str:
 class ProgressBar:
     """Shows how far a piece of work is, while a `with` block runs.
 
-    On a terminal it is a bar, which disappears at the end; there is none if the log's level is above warnings.
-    Elsewhere, work that takes longer logs a line whenever none was written for 20 seconds. A separate thread does both,
-    so that neither waits for the work.
+    On a terminal it is a bar, which disappears at the end; there is none if the log's level is
+    above warnings. Elsewhere, work that takes longer logs a line whenever none was written for 20
+    seconds. A separate thread does both, so that neither waits for the work.
 
     Args:
         unit: what is counted, in the plural. Defaults to "": nothing is.
@@ -131,10 +134,16 @@ class ProgressBar:
         # Imported only where it is used: the command's `--help` answers at once.
         import tqdm
 
-        layout = f"{{desc}}: {{n:,}} {self.unit}{{postfix}}, {{elapsed}}" if self.unit else "{desc}: {elapsed}"
+        layout = (
+            f"{{desc}}: {{n:,}} {self.unit}{{postfix}}, {{elapsed}}"
+            if self.unit
+            else "{desc}: {elapsed}"
+        )
         if self.total:
             count = f"{{n:,}} of {{total:,}} {self.unit}"
-            layout = f"{{desc}}: {{percentage:3.0f}}% |{{bar}}| {count}{{postfix}}, {{remaining}} left"
+            layout = (
+                f"{{desc}}: {{percentage:3.0f}}% |{{bar}}| {count}{{postfix}}, {{remaining}} left"
+            )
         with tqdm.tqdm(
             desc=self.task,
             total=self.total,
@@ -160,7 +169,9 @@ class ProgressBar:
     def _line(self) -> str:
         parts = [f"{self._done:,} {self.unit}"] if self.unit else []
         if self.total:
-            parts = [f"{self._done:,} of {self.total:,} {self.unit} ({self._done / self.total:.0%})"]
+            parts = [
+                f"{self._done:,} of {self.total:,} {self.unit} ({self._done / self.total:.0%})"
+            ]
         if self.details:
             parts.append(self.details)
         seconds, newly_done = time.monotonic() - self._begin, self._done - self._first

@@ -1,4 +1,5 @@
-"""Standard input, output and error of a command, which may be closed, full, slow, endless, or used interactively."""
+"""Standard input, output and error of a command, which may be closed, full, slow, endless, or used
+interactively."""
 
 import contextlib
 import itertools
@@ -10,19 +11,21 @@ from typing import BinaryIO
 
 from ..errors import StreamError
 
-# The longest line, without its line break. No sentence is that long, and an endless line must not fill the memory.
+# The longest line, without its line break. No sentence is that long, and an endless line must not
+# fill the memory.
 MAX_LINE_BYTES = 2**20
 _BYTES_PER_READ = 2**16
-# A writer that pauses for so long waits for an answer. A fast writer does not, and the delay is not noticed.
+# A writer that pauses for so long waits for an answer. A fast writer does not, and the delay is not
+# noticed.
 _SECONDS_OF_PAUSE = 0.02
 
 
 def occupy_closed_streams() -> None:
     """Opens the null device in place of closed streams.
 
-    Otherwise the next file that is opened, such as a checkpoint, would get the number of a closed stream, and with it
-    what C++ libraries write to standard error. Reading from closed standard input, or writing to closed standard
-    output, remains an error.
+    Otherwise the next file that is opened, such as a checkpoint, would get the number of a closed
+    stream, and with it what C++ libraries write to standard error. Reading from closed standard
+    input, or writing to closed standard output, remains an error.
     """
     for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
@@ -42,13 +45,15 @@ def standard_input() -> BinaryIO:
 
 
 def arriving_lines(most: int) -> Iterator[list[bytes]]:
-    r"""Reads standard input in blocks: the lines that have arrived when the writer pauses, without their "\n".
+    r"""Reads standard input in blocks: the lines that have arrived when the writer pauses, without
+    their "\n".
 
-    A file, or a writer that does not wait, is read in blocks of `most` lines, or of fewer if they are long.
+    A file, or a writer that does not wait, is read in blocks of `most` lines, or of fewer if they
+    are long.
 
     Raises:
-        StreamError: Standard input is closed or cannot be read, or a line is longer than 1 MiB. The lines before it
-            have been given.
+        StreamError: Standard input is closed or cannot be read, or a line is longer than 1 MiB. The
+            lines before it have been given.
     """
     number = standard_input().fileno()
     lines: list[bytes] = []
@@ -71,7 +76,8 @@ def arriving_lines(most: int) -> Iterator[list[bytes]]:
             yield block
         if is_too_long:
             raise StreamError(
-                f"standard input: line {num_given + 1} must have at most {MAX_LINE_BYTES:,} bytes; it has more"
+                f"standard input: line {num_given + 1} must have at most {MAX_LINE_BYTES:,} "
+                f"bytes; it has more"
             )
     # The last line may have no line break.
     if unfinished:
@@ -89,9 +95,11 @@ def _read(number: int) -> bytes:
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Writes lines to standard output in UTF-8, at once; what a path has that is not UTF-8 is written as it is.
+    """Writes lines to standard output in UTF-8, at once; what a path has that is not UTF-8 is
+    written as it is.
 
-    A BrokenPipeError says that the reader closed the stream; otherwise it is a StreamError if they cannot be written.
+    A BrokenPipeError says that the reader closed the stream; otherwise it is a StreamError if they
+    cannot be written.
     """
     try:
         sys.stdout.buffer.writelines(f"{line}\n".encode(errors="surrogateescape") for line in lines)
@@ -103,7 +111,8 @@ def write_lines(lines: Iterable[str]) -> None:
 
 
 def discard_unwritten() -> None:
-    """Discards what could not be written to standard output; Python would fail to write it again when it exits."""
+    """Discards what could not be written to standard output; Python would fail to write it again
+    when it exits."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -113,7 +122,8 @@ def discard_unwritten() -> None:
 
 @contextlib.contextmanager
 def silenced() -> Iterator[None]:
-    """Discards what C++ code writes to standard error, such as TensorFlow's remarks about GPUs that are not there.
+    """Discards what C++ code writes to standard error, such as TensorFlow's remarks about GPUs that
+    are not there.
 
     Python's own errors are raised as always.
     """

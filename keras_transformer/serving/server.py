@@ -1,4 +1,5 @@
-"""The server to try a model with: one process on the loopback interface, with TensorFlow Serving's REST API.
+"""The server to try a model with: one process on the loopback interface, with TensorFlow Serving's
+REST API.
 
 https://www.tensorflow.org/tfx/serving/api_rest has its requests and answers.
 """
@@ -69,7 +70,11 @@ class RestApi(NamedTuple):
         """Answers a GET request: whether the model is there."""
         self._check_path(path, "")
         status = {"error_code": "OK", "error_message": ""}
-        return {"model_version_status": [{"version": str(self.version), "state": "AVAILABLE", "status": status}]}
+        return {
+            "model_version_status": [
+                {"version": str(self.version), "state": "AVAILABLE", "status": status}
+            ]
+        }
 
     def post(self, path: str, body: bytes) -> dict[str, object]:
         """Answers a POST request: predicts."""
@@ -81,14 +86,22 @@ class RestApi(NamedTuple):
         return self._predict(request if isinstance(request, dict) else {})
 
     def _check_path(self, path: str, verb: str) -> None:
-        if not re.fullmatch(rf"/v1/models/{re.escape(self.name)}(/versions/0*{self.version})?{verb}", path):
-            message = f"this server has /v1/models/{self.name}{verb}, version {self.version}; received {shown(path)}"
+        if not re.fullmatch(
+            rf"/v1/models/{re.escape(self.name)}(/versions/0*{self.version})?{verb}", path
+        ):
+            message = (
+                f"this server has /v1/models/{self.name}{verb}, version {self.version}; "
+                f"received {shown(path)}"
+            )
             raise RequestError(message, HTTPStatus.NOT_FOUND)
 
     def _predict(self, request: dict[str, object]) -> dict[str, object]:
         name = request.get("signature_name") or "serving_default"
         if not isinstance(name, str) or name not in self.signatures:
-            raise RequestError(f"signature_name must be one of {', '.join(self.signatures)}; received {shown(name)}")
+            raise RequestError(
+                f"signature_name must be one of {', '.join(self.signatures)}; received "
+                f"{shown(name)}"
+            )
         signature = self.signatures[name]
         columns = request.get("inputs")
         if ("instances" in request) == ("inputs" in request):
@@ -98,19 +111,30 @@ class RestApi(NamedTuple):
         elif not _is_named(columns) and len(signature.inputs) == 1:
             columns = dict.fromkeys(signature.inputs, columns)
         if not isinstance(columns, dict) or {*columns} != {*signature.inputs}:
-            raise RequestError(f"inputs must have the keys {', '.join(signature.inputs)}; received {shown(columns)}")
+            raise RequestError(
+                f"inputs must have the keys {', '.join(signature.inputs)}; received "
+                f"{shown(columns)}"
+            )
         arrays = {name: _read(name, columns[name], spec) for name, spec in signature.inputs.items()}
         lengths = {name: len(array) for name, array in arrays.items()}
         num_rows = max(lengths.values())
         if min(lengths.values()) < num_rows:
-            raise RequestError(f"all inputs must have the same number of rows; received {shown(lengths)}")
+            raise RequestError(
+                f"all inputs must have the same number of rows; received {shown(lengths)}"
+            )
         if num_rows > self.max_rows:
-            raise RequestError(f"a request must have at most {self.max_rows} rows; received {num_rows}")
+            raise RequestError(
+                f"a request must have at most {self.max_rows} rows; received {num_rows}"
+            )
         try:
-            outputs = signature.function(**{name: tf.constant(array) for name, array in arrays.items()})
+            outputs = signature.function(
+                **{name: tf.constant(array) for name, array in arrays.items()}
+            )
         except tf.errors.InvalidArgumentError as error:
             # For example, an unknown tag. The other lines say where in the graph it happened.
-            raise RequestError(error.message.split("assertion failed: ", 1)[-1].splitlines()[0]) from None
+            raise RequestError(
+                error.message.split("assertion failed: ", 1)[-1].splitlines()[0]
+            ) from None
         columns = {name: _write(np.asarray(output)) for name, output in sorted(outputs.items())}
         (only, *others) = columns.values()
         if "inputs" in request:
@@ -122,12 +146,16 @@ class RestApi(NamedTuple):
 def _columns_of(rows: object, specs: Mapping[str, tf.TensorSpec]) -> dict[str, list[object]]:
     """Returns rows as inputs by name. A row has its inputs by name, or is the only one."""
     if not isinstance(rows, list) or not rows:
-        raise RequestError(f"instances must be a list with at least one row; received {shown(rows)}")
+        raise RequestError(
+            f"instances must be a list with at least one row; received {shown(rows)}"
+        )
     if len(specs) == 1 and not any(map(_is_named, rows)):
         return dict.fromkeys(specs, rows)
     for row in rows:
         if not isinstance(row, dict) or {*row} != {*specs}:
-            raise RequestError(f"each of instances must have the keys {', '.join(specs)}; received {shown(row)}")
+            raise RequestError(
+                f"each of instances must have the keys {', '.join(specs)}; received {shown(row)}"
+            )
     return {name: [row[name] for row in rows] for name in specs}
 
 
@@ -142,14 +170,19 @@ def _read(name: str, value: object, spec: tf.TensorSpec) -> np.ndarray:
     try:
         array = np.array(_with_bytes(value), object)
         fits = spec.shape.is_compatible_with(array.shape) and all(
-            isinstance(leaf, bytes) if is_text else type(leaf) is int and spec.dtype.min <= leaf <= spec.dtype.max
+            isinstance(leaf, bytes)
+            if is_text
+            else type(leaf) is int and spec.dtype.min <= leaf <= spec.dtype.max
             for leaf in array.flat
         )
     except (ValueError, RecursionError):
-        # Text that is not Unicode, bytes that are not base64, lists of different lengths or too deep.
+        # Text that is not Unicode, bytes that are not base64, lists of different lengths or too
+        # deep.
         fits = False
     if not fits:
-        raise RequestError(f"{name} must be {spec.dtype.name} of shape {spec.shape}; received {shown(value)}")
+        raise RequestError(
+            f"{name} must be {spec.dtype.name} of shape {spec.shape}; received {shown(value)}"
+        )
     return array if is_text else array.astype(spec.dtype.as_numpy_dtype)
 
 
@@ -174,7 +207,8 @@ def _write(array: np.ndarray) -> list[object]:
 
 
 def load_servable(path: str | os.PathLike[str]) -> RestApi:
-    """Loads a SavedModel of a version, or of the highest one in a directory, and returns what answers with it.
+    """Loads a SavedModel of a version, or of the highest one in a directory, and returns what
+    answers with it.
 
     A SavedModel may run any code: load only what you trust.
 
@@ -189,21 +223,29 @@ def load_servable(path: str | os.PathLike[str]) -> RestApi:
         if folder.name.isascii() and folder.name.isdigit() and (folder / "saved_model.pb").is_file()
     ]
     if not folders:
-        raise ConfigError(f"{path}: no saved_model.pb here or in a folder that is named by a version, such as 1")
+        raise ConfigError(
+            f"{path}: no saved_model.pb here or in a folder that is named by a version, such as 1"
+        )
     folder = max(folders, key=lambda folder: int(folder.name))
     try:
         functions = tf.saved_model.load(str(folder)).signatures
     except (OSError, ValueError, KeyError, tf.errors.OpError) as error:
-        raise InvalidFileError(f"{folder}: the SavedModel cannot be loaded: {str(error).splitlines()[0]}") from None
-    signatures = {name: Signature(functions[name].structured_input_signature[1], functions[name]) for name in functions}
+        raise InvalidFileError(
+            f"{folder}: the SavedModel cannot be loaded: {str(error).splitlines()[0]}"
+        ) from None
+    signatures = {
+        name: Signature(functions[name].structured_input_signature[1], functions[name])
+        for name in functions
+    }
     return RestApi(folder.parent.name, signatures, version=int(folder.name))
 
 
 def make_server(api: RestApi, port: int) -> http.server.ThreadingHTTPServer:
-    """Makes a server, which `serve_forever` runs, of this machine's own requests; the port 0 takes one that is free.
+    """Makes a server, which `serve_forever` runs, of this machine's own requests; the port 0 takes
+    one that is free.
 
-    `GET /` is a page with a box for text, which asks for the signatures `translate_n_best` and `align`. The rest is
-    TensorFlow Serving's REST API. Requests are answered one after the other.
+    `GET /` is a page with a box for text, which asks for the signatures `translate_n_best` and
+    `align`. The rest is TensorFlow Serving's REST API. Requests are answered one after the other.
     """
     handler = type("Handler", (_Handler,), {"api": api, "lock": threading.Lock()})
     return _Server((_LOOPBACK, port), handler)
@@ -211,7 +253,8 @@ def make_server(api: RestApi, port: int) -> http.server.ThreadingHTTPServer:
 
 class _Server(http.server.ThreadingHTTPServer):
     def close_request(self, request: Any) -> None:
-        # Read what was refused unread: while a client still sends, it would get an error instead of the answer.
+        # Read what was refused unread: while a client still sends, it would get an error instead of
+        # the answer.
         request.settimeout(_SECONDS)
         deadline = time.monotonic() + _SECONDS
         with contextlib.suppress(OSError):
@@ -240,7 +283,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             if self.command == "POST":
                 self._send_json(self._ask(self.api.post, self._body()))
             elif self.path.partition("?")[0] == "/":
-                page = _PAGE.read_text(encoding="utf-8").replace("{{model}}", html.escape(self.api.name))
+                page = _PAGE.read_text(encoding="utf-8").replace(
+                    "{{model}}", html.escape(self.api.name)
+                )
                 self._send("text/html; charset=utf-8", page.encode(errors="replace"))
             else:
                 self._send_json(self._ask(self.api.get))
@@ -250,9 +295,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_POST = do_GET
 
     def _check_origin(self) -> None:
-        """Refuses what a page of another site sends; such a site may have its own name for this machine."""
+        """Refuses what a page of another site sends; such a site may have its own name for this
+        machine."""
         host = self.headers.get("Host", "")
-        origin, site = self.headers.get("Origin", f"http://{host}"), self.headers.get("Sec-Fetch-Site", "none")
+        origin, site = (
+            self.headers.get("Origin", f"http://{host}"),
+            self.headers.get("Sec-Fetch-Site", "none"),
+        )
         is_own_page = origin == f"http://{host}" and site in ("same-origin", "none")
         # Other sites may link to the page.
         is_wanted = is_own_page or self.command == "GET"
@@ -273,7 +322,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.close_connection = True
         raise RequestError(message, status)
 
-    def _ask(self, function: Callable[..., dict[str, object]], *arguments: bytes) -> dict[str, object]:
+    def _ask(
+        self, function: Callable[..., dict[str, object]], *arguments: bytes
+    ) -> dict[str, object]:
         path = urllib.parse.unquote(self.path.partition("?")[0])
         if not path.startswith("/v1/"):
             raise RequestError("Not Found", HTTPStatus.NOT_FOUND)
@@ -288,7 +339,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             raise RequestError(message, HTTPStatus.INTERNAL_SERVER_ERROR) from None
 
     def _send_json(self, content: dict[str, object], status: HTTPStatus = HTTPStatus.OK) -> None:
-        self._send("application/json", json.dumps(content, indent=4, ensure_ascii=False).encode(), status)
+        self._send(
+            "application/json", json.dumps(content, indent=4, ensure_ascii=False).encode(), status
+        )
 
     def _send(self, content_type: str, content: bytes, status: HTTPStatus = HTTPStatus.OK) -> None:
         self.send_response(status)

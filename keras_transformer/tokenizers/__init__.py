@@ -51,5 +51,6 @@ def load_tokenizers(directory: str | os.PathLike[str], config: TokenizerConfig) 
 
 
 def tokenizer_filenames(config: TokenizerConfig) -> tuple[str, ...]:
-    """Returns the names of the tokenizer files in a model directory: the shared one, or source and target."""
+    """Returns the names of the tokenizer files in a model directory: the shared one, or source and
+    target."""
     return _CLASSES[config.kind].filenames(config.shared)

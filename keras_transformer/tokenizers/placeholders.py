@@ -1,7 +1,8 @@
 """Parts of a text that must stay as they are, and the tokens that stand for them.
 
-A vocabulary ends with `NUM_PLACEHOLDERS` pieces that no text is segmented into. While a text is translated they stand
-for its URLs, e-mail addresses, formats, tags and given terms, which are found here, in the TensorFlow graph.
+A vocabulary ends with `NUM_PLACEHOLDERS` pieces that no text is segmented into. While a text is
+translated they stand for its URLs, e-mail addresses, formats, tags and given terms, which are found
+here, in the TensorFlow graph.
 """
 
 import re
@@ -18,8 +19,9 @@ from ..rules import require, shown
 from ..tensors import Tensor
 from .tokenizer import NUM_PLACEHOLDERS, Texts, Tokenizer
 
-# Marks are put into the text, here around spans that are kept and around words. They begin with a character that
-# Unicode reserves for programs; where a text itself has it, it is escaped by a letter that no mark has.
+# Marks are put into the text, here around spans that are kept and around words. They begin with a
+# character that Unicode reserves for programs; where a text itself has it, it is escaped by a
+# letter that no mark has.
 MARK = "\ufdd0"
 ESCAPED_MARK, _KEPT, _WORD = MARK + "o", MARK + "k", MARK + "w"
 
@@ -44,7 +46,8 @@ SPACES = r"\s\v\x{85}\p{Z}"
 
 
 class Divided(NamedTuple):
-    """Texts divided at the spans that must stay as they are: texts and spans in turn are the whole."""
+    """Texts divided at the spans that must stay as they are: texts and spans in turn are the
+    whole."""
 
     # The text before, between and after the spans.
     texts: Annotated[Tensor, "string (n, NUM_PLACEHOLDERS + 1)"]
@@ -65,16 +68,24 @@ def span_finder(decoding: DecodingConfig, tokenizers: Iterable[Tokenizer]) -> "S
     """
     if not decoding.placeholders:
         return None
-    has_placeholders = all(len(tokenizer.placeholder_ids) == NUM_PLACEHOLDERS for tokenizer in tokenizers)
-    require(has_placeholders, "decoding.placeholders", "false for a vocabulary without placeholders", True)
+    has_placeholders = all(
+        len(tokenizer.placeholder_ids) == NUM_PLACEHOLDERS for tokenizer in tokenizers
+    )
+    require(
+        has_placeholders,
+        "decoding.placeholders",
+        "false for a vocabulary without placeholders",
+        True,
+    )
     return SpanFinder(decoding.keep or ())
 
 
 class SpanFinder:
     """Finds what must stay as it is.
 
-    These are URLs, e-mail addresses, `{names}` and `{{ names }}`, formats such as `%s` and `%1$d`, tags such as `<b>`,
-    and given terms where they are whole words. The first `NUM_PLACEHOLDERS` of a text count; the others are text.
+    These are URLs, e-mail addresses, `{names}` and `{{ names }}`, formats such as `%s` and `%1$d`,
+    tags such as `<b>`, and given terms where they are whole words. The first `NUM_PLACEHOLDERS` of
+    a text count; the others are text.
 
     Raises:
         ConfigError: A term is blank, or they are too many.
@@ -88,20 +99,28 @@ class SpanFinder:
     def __init__(self, terms: Sequence[str] = ()) -> None:
         self._terms = None
         if terms:
-            # The longer of two terms at one place is kept. RE2 refuses what `regex.escape` makes of no-break spaces.
-            worded = (re.escape(_in_words(term)) for term in sorted(set(terms), key=len, reverse=True))
+            # The longer of two terms at one place is kept. RE2 refuses what `regex.escape` makes of
+            # no-break spaces.
+            worded = (
+                re.escape(_in_words(term)) for term in sorted(set(terms), key=len, reverse=True)
+            )
             self._terms = "|".join(worded)
             try:
                 tf.strings.regex_replace("", self._terms, "")
             except tf.errors.InvalidArgumentError:
-                raise ConfigError(f"terms that are kept must be fewer or shorter; received {len(terms):,}") from None
+                raise ConfigError(
+                    f"terms that are kept must be fewer or shorter; received {len(terms):,}"
+                ) from None
 
     def divide(self, texts: Texts) -> Divided:
         """Divides texts; bytes that are not UTF-8 are read as U+FFFD."""
-        return _divided(self._marked(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")))
+        return _divided(
+            self._marked(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"))
+        )
 
     def parts(self, texts: Texts) -> Annotated[tf.RaggedTensor, "string (n, None)"]:
-        """Returns the parts of texts in valid UTF-8: in turn, what is between spans, and all spans."""
+        """Returns the parts of texts in valid UTF-8: in turn, what is between spans, and all
+        spans."""
         return parts_between(_KEPT, self._marked(texts))
 
     def _marked(self, texts: Tensor) -> Tensor:
@@ -115,13 +134,17 @@ class SpanFinder:
         between = tf.strings.regex_replace(words, _WORD, "")
         is_kept = tf.ragged.range(parts.row_lengths()).flat_values % 2 == 1
         kept = tf.strings.join([_KEPT, parts.flat_values, _KEPT])
-        return tf.strings.reduce_join(parts.with_flat_values(tf.where(is_kept, kept, between)), axis=1)
+        return tf.strings.reduce_join(
+            parts.with_flat_values(tf.where(is_kept, kept, between)), axis=1
+        )
 
 
 def _in_words(term: str) -> str:
     if not term.strip():
         raise ConfigError(f"a term that is kept must not be blank; received {shown(term)}")
-    return regex.sub(f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}", term.strip().replace(MARK, ESCAPED_MARK))
+    return regex.sub(
+        f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}", term.strip().replace(MARK, ESCAPED_MARK)
+    )
 
 
 def parts_between(mark: str, marked: Texts) -> tf.RaggedTensor:
@@ -147,11 +170,15 @@ def _keeping(divided: Divided, is_kept: Annotated[Tensor, "bool (n, NUM_PLACEHOL
     return _divided(tf.strings.reduce_join(columns, axis=[2, 1]))
 
 
-def in_common(source: Divided, target: Divided) -> tuple[Divided, Divided, Annotated[Tensor, "int32 (n, 8)"]]:
-    """Keeps the spans that both sides of a pair have, as often as both have them; the others become text.
+def in_common(
+    source: Divided, target: Divided
+) -> tuple[Divided, Divided, Annotated[Tensor, "int32 (n, 8)"]]:
+    """Keeps the spans that both sides of a pair have, as often as both have them; the others become
+    text.
 
     Returns:
-        Source and target, and the placeholder of each of the target's spans, which is that of the source's span.
+        Source and target, and the placeholder of each of the target's spans, which is that of the
+        source's span.
     """
     partner = _partners(target, source)
     source_kept = tf.reduce_any(partner[:, None, :] == tf.range(NUM_PLACEHOLDERS)[:, None], axis=2)
@@ -160,13 +187,17 @@ def in_common(source: Divided, target: Divided) -> tuple[Divided, Divided, Annot
     return _keeping(source, source_kept), target, target_numbers
 
 
-def numbered_as(source: Divided, target: Divided) -> tuple[Divided, Annotated[Tensor, "int32 (n, 8)"]]:
-    """Keeps the spans of targets that their sources have, and gives them the placeholders of the sources."""
+def numbered_as(
+    source: Divided, target: Divided
+) -> tuple[Divided, Annotated[Tensor, "int32 (n, 8)"]]:
+    """Keeps the spans of targets that their sources have, and gives them the placeholders of the
+    sources."""
     return _numbered(target, _partners(target, source), source.numbers)
 
 
 def _partners(target: Divided, source: Divided) -> Annotated[Tensor, "int32 (n, 8)"]:
-    """The place of each target span among those of its source, -1 for none; equal spans are matched in order."""
+    """The place of each target span among those of its source, -1 for none; equal spans are matched
+    in order."""
 
     def occurrences(spans: Tensor) -> Tensor:
         is_before = np.tri(NUM_PLACEHOLDERS, k=-1, dtype="int32")
@@ -183,5 +214,7 @@ def _partners(target: Divided, source: Divided) -> Annotated[Tensor, "int32 (n, 
 
 def _numbered(target: Divided, partner: Tensor, numbers: Tensor) -> tuple[Divided, Tensor]:
     is_kept = partner >= 0
-    kept_numbers = tf.ragged.boolean_mask(tf.gather(numbers, tf.maximum(partner, 0), batch_dims=1), is_kept)
+    kept_numbers = tf.ragged.boolean_mask(
+        tf.gather(numbers, tf.maximum(partner, 0), batch_dims=1), is_kept
+    )
     return _keeping(target, is_kept), kept_numbers.to_tensor(-1, shape=[None, NUM_PLACEHOLDERS])

@@ -1,7 +1,9 @@
-"""SentencePiece subwords, of models that this package trains and of those of other programs, inside the graph.
+"""SentencePiece subwords, of models that this package trains and of those of other programs, inside
+the graph.
 
-Model files are checked before a library that trusts them reads them: the C++ code of SentencePiece follows the offsets
-in a file without looking where they lead, and ends the process where it meets what its own trainer never writes.
+Model files are checked before a library that trusts them reads them: the C++ code of SentencePiece
+follows the offsets in a file without looking where they lead, and ends the process where it meets
+what its own trainer never writes.
 """
 
 import collections
@@ -29,8 +31,8 @@ from ..runtime.standard_streams import silenced
 from ..tensors import Tensor
 from .tokenizer import NUM_PLACEHOLDERS, Tokenizer
 
-# SentencePiece writes a space as U+2581 and reads every U+2581 as a space. A text's own U+2581 is therefore escaped,
-# with a character that is escaped in turn.
+# SentencePiece writes a space as U+2581 and reads every U+2581 as a space. A text's own U+2581 is
+# therefore escaped, with a character that is escaped in turn.
 SPACE, _ESCAPE = "\u2581", "\u241b"
 _ESCAPED_SPACE, _ESCAPED_ESCAPE = _ESCAPE + "_", _ESCAPE + "."
 # The replacements, in the order in which they are applied.
@@ -47,7 +49,8 @@ _MAX_BYTES = 16 * 2**20
 _MAX_PIECES = 1_000_000
 _MAX_PIECE_BYTES = 1000
 _MAX_CHARACTER_MAP_BYTES = 4 * 2**20
-# SentencePiece has room for 32 matches at one place of a text, and for 64 of pieces that users define.
+# SentencePiece has room for 32 matches at one place of a text, and for 64 of pieces that users
+# define.
 _MAX_NESTED = 32
 # No character becomes a longer text; the longest of Unicode's own becomes 33 bytes.
 _MAX_NORMALIZED_BYTES = 1000
@@ -68,14 +71,15 @@ def prepare_line(line: str) -> str:
 class SentencePieceTokenizer(Tokenizer):
     """A SentencePiece model, BPE or unigram, inside the graph.
 
-    Every valid UTF-8 text is restored exactly, including leading spaces and unseen scripts, by a model that was trained
-    with `normalization_rule_name="identity"`, `byte_fallback=True`, `remove_extra_whitespaces=False`,
-    `add_dummy_prefix=False`, `pad_id=0`, `unk_id=1`, `bos_id=2` and `eos_id=3`, as
-    `keras_transformer.training.batches.vocabulary.train_tokenizer` does.
+    Every valid UTF-8 text is restored exactly, including leading spaces and unseen scripts, by a
+    model that was trained with `normalization_rule_name="identity"`, `byte_fallback=True`,
+    `remove_extra_whitespaces=False`, `add_dummy_prefix=False`, `pad_id=0`, `unk_id=1`, `bos_id=2`
+    and `eos_id=3`, as `keras_transformer.training.batches.vocabulary.train_tokenizer` does.
 
-    SentencePiece's own dummy prefix would lose a leading space. Instead, a text that is not empty gets one space in
-    front, and `detokenize` removes one. A "▁" (U+2581) in a text is written as "␛_", and a "␛" (U+241B) as "␛.". A
-    program that uses the model file by itself has to do the same (`prepare_line`).
+    SentencePiece's own dummy prefix would lose a leading space. Instead, a text that is not empty
+    gets one space in front, and `detokenize` removes one. A "▁" (U+2581) in a text is written as
+    "␛_", and a "␛" (U+241B) as "␛.". A program that uses the model file by itself has to do the
+    same (`prepare_line`).
 
     Args:
         model: content of a SentencePiece model file.
@@ -96,31 +100,44 @@ class SentencePieceTokenizer(Tokenizer):
 
     def __init__(self, model: bytes) -> None:
         proto = parse_model(model)
-        reserved = [piece.piece if piece.type == SentencePiece.CONTROL else "" for piece in proto.pieces]
+        reserved = [
+            piece.piece if piece.type == SentencePiece.CONTROL else "" for piece in proto.pieces
+        ]
         super().__init__(reserved, model, bytes_per_piece(proto))
         self._subwords = load_subwords(model, tf.int32)
         special = [piece.piece for piece in proto.pieces[:4]]
         expected = ["<pad>", "<unk>", "<s>", "</s>"]
-        require(special == expected, "special pieces", f"{', '.join(expected)}, with the ids 0 to 3", special)
+        require(
+            special == expected,
+            "special pieces",
+            f"{', '.join(expected)}, with the ids 0 to 3",
+            special,
+        )
 
     def segment(self, parts: Tensor) -> tf.RaggedTensor:
         parts = tf.strings.regex_replace(parts, _ESCAPE, _ESCAPED_ESCAPE)
         return self._subwords.tokenize(tf.strings.regex_replace(parts, SPACE, _ESCAPED_SPACE))
 
     def join(self, token_ids: tf.RaggedTensor) -> tf.Tensor:
-        parts = tf.strings.regex_replace(self._subwords.detokenize(token_ids), _ESCAPED_SPACE, SPACE)
+        parts = tf.strings.regex_replace(
+            self._subwords.detokenize(token_ids), _ESCAPED_SPACE, SPACE
+        )
         return tf.strings.regex_replace(parts, _ESCAPE + r"\.", _ESCAPE)
 
     def unknown_ids(self) -> list[int]:
         pieces = self.pieces(range(self.vocab_size))
-        return [self.unk_id, *(token_id for token_id, piece in enumerate(pieces) if _BYTE.fullmatch(piece))]
+        return [
+            self.unk_id,
+            *(token_id for token_id, piece in enumerate(pieces) if _BYTE.fullmatch(piece)),
+        ]
 
     def id_to_piece(self, token_ids: Tensor) -> tf.Tensor:
         return self._subwords.id_to_string(token_ids)
 
     @classmethod
     def with_placeholders(cls, model: bytes, terms: bool = False) -> "SentencePieceTokenizer":
-        """Makes a tokenizer of a SentencePiece model file, of pieces for terms, and of placeholders, its last ids."""
+        """Makes a tokenizer of a SentencePiece model file, of pieces for terms, and of
+        placeholders, its last ids."""
         proto = parse_model(model)
         for piece in (*(cls.term_pieces if terms else ()), *cls.placeholder_pieces):
             proto.pieces.append(SentencePiece(piece=piece, score=0.0, type=SentencePiece.CONTROL))
@@ -135,10 +152,12 @@ class SentencePieceTokenizer(Tokenizer):
 class PretrainedSentencePieceTokenizer(Tokenizer):
     """A SentencePiece model as other programs use it, with its own normalization and spacing.
 
-    Ids are those of a vocabulary, which may have pieces that the SentencePiece model lacks, and lack some that it has;
-    the latter are unknown. If the vocabulary has languages, such as ">>fra<<", a text may begin with one.
+    Ids are those of a vocabulary, which may have pieces that the SentencePiece model lacks, and
+    lack some that it has; the latter are unknown. If the vocabulary has languages, such as
+    ">>fra<<", a text may begin with one.
 
-    Its file is a SentencePiece model, whose first `trainer_spec.vocab_size` pieces are the vocabulary.
+    Its file is a SentencePiece model, whose first `trainer_spec.vocab_size` pieces are the
+    vocabulary.
 
     Raises:
         ConfigError: It is not such a file.
@@ -150,7 +169,12 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
     def __init__(self, model: bytes) -> None:
         proto = parse_model(model)
         vocab_size, num_pieces = proto.trainer_spec.vocab_size, len(proto.pieces)
-        require(0 < vocab_size <= num_pieces, "the vocabulary's size", f"1 to {num_pieces:,}, the pieces", vocab_size)
+        require(
+            0 < vocab_size <= num_pieces,
+            "the vocabulary's size",
+            f"1 to {num_pieces:,}, the pieces",
+            vocab_size,
+        )
         self.vocabulary = tuple(piece.piece for piece in proto.pieces[:vocab_size])
         special = self.vocabulary[:4]
         expected = f"{', '.join(self.special_pieces)}, in front"
@@ -160,7 +184,9 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         self._subwords = load_subwords(model, tf.string)
         # Without the special pieces: a text that spells one out must not get its id.
         pieces = tf.constant(self.vocabulary[len(special) :], tf.string)
-        initializer = tf.lookup.KeyValueTensorInitializer(pieces, tf.range(len(special), vocab_size))
+        initializer = tf.lookup.KeyValueTensorInitializer(
+            pieces, tf.range(len(special), vocab_size)
+        )
         self._ids = tf.lookup.StaticHashTable(initializer, self.unk_id)
 
     def segment(self, parts: Tensor) -> tf.RaggedTensor:
@@ -185,7 +211,9 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         return cls(pathlib.Path(path).read_bytes())
 
     @classmethod
-    def with_vocabulary(cls, model: bytes, vocabulary: Sequence[str]) -> "PretrainedSentencePieceTokenizer":
+    def with_vocabulary(
+        cls, model: bytes, vocabulary: Sequence[str]
+    ) -> "PretrainedSentencePieceTokenizer":
         """Makes a tokenizer of a SentencePiece model and a vocabulary.
 
         Args:
@@ -193,36 +221,48 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
             vocabulary: the pieces in the order of the ids from 4 on, without special ones.
 
         Raises:
-            ConfigError: It is not a SentencePiece model, it spells with bytes, or a piece of the vocabulary occurs
-                twice, is a special one or cannot be stored.
+            ConfigError: It is not a SentencePiece model, it spells with bytes, or a piece of the
+                vocabulary occurs twice, is a special one or cannot be stored.
         """
         proto = parse_model(model)
         known = {piece.piece: piece for piece in proto.pieces}
         spells_with_bytes = any(piece.type == SentencePiece.BYTE for piece in proto.pieces)
-        require(not spells_with_bytes, "the SentencePiece model", "without byte fallback", "one with byte fallback")
+        require(
+            not spells_with_bytes,
+            "the SentencePiece model",
+            "without byte fallback",
+            "one with byte fallback",
+        )
         unknown = [piece.piece for piece in proto.pieces if piece.type == SentencePiece.UNKNOWN]
         ordered = [*cls.special_pieces, *vocabulary]
         for piece in vocabulary:
             check_piece(piece)
         expected = f"of different pieces, and without {', '.join(cls.special_pieces)}"
-        require(len(set(ordered)) == len(ordered), "the vocabulary", expected, "one with repetitions")
+        require(
+            len(set(ordered)) == len(ordered), "the vocabulary", expected, "one with repetitions"
+        )
         rest = [piece for piece in known if piece not in {*ordered, *unknown}]
         del proto.pieces[:]
         for piece in (*ordered, *rest):
-            # No text is segmented into control pieces. BPE looks up single characters and may find unused pieces only.
+            # No text is segmented into control pieces. BPE looks up single characters and may find
+            # unused pieces only.
             kind = SentencePiece.CONTROL if len(piece) > 1 else SentencePiece.UNUSED
             default = SentencePiece(piece=piece, score=0.0, type=kind)
-            proto.pieces.append(default if piece in cls.special_pieces else known.get(piece, default))
+            proto.pieces.append(
+                default if piece in cls.special_pieces else known.get(piece, default)
+            )
         proto.pieces[cls.unk_id].type = SentencePiece.UNKNOWN
         proto.trainer_spec.vocab_size = len(ordered)
-        # Texts that SentencePiece would segment whenever it loads the file, with the pieces that it had.
+        # Texts that SentencePiece would segment whenever it loads the file, with the pieces that it
+        # had.
         proto.ClearField("self_test_data")
         return cls(proto.SerializeToString())
 
     def original_model(self) -> bytes:
         """Returns the SentencePiece model that `with_vocabulary` was given.
 
-        Special pieces are where its options say; the others follow in SentencePiece's order, the most probable first.
+        Special pieces are where its options say; the others follow in SentencePiece's order, the
+        most probable first.
         """
         proto = parse_model(self.file_content)
         spec = proto.trainer_spec
@@ -233,19 +273,29 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
             spec.pad_piece: spec.pad_id,
         }
         special = {piece: token_id for piece, token_id in special.items() if token_id >= 0}
-        defined = [piece for piece in (*spec.control_symbols, *spec.user_defined_symbols) if piece not in special]
+        defined = [
+            piece
+            for piece in (*spec.control_symbols, *spec.user_defined_symbols)
+            if piece not in special
+        ]
         types = dict.fromkeys((*special, *defined), SentencePiece.CONTROL)
         types |= dict.fromkeys(spec.user_defined_symbols, SentencePiece.USER_DEFINED)
         types[spec.unk_piece] = SentencePiece.UNKNOWN
-        # Pieces that were added for the vocabulary are of other types, or unused and without a score.
+        # Pieces that were added for the vocabulary are of other types, or unused and without a
+        # score.
         ordinary = [
             piece
             for piece in proto.pieces
             if piece.piece not in types
-            and (piece.type == SentencePiece.NORMAL or (piece.type == SentencePiece.UNUSED and piece.score != 0))
+            and (
+                piece.type == SentencePiece.NORMAL
+                or (piece.type == SentencePiece.UNUSED and piece.score != 0)
+            )
         ]
         ordinary.sort(key=lambda piece: (-piece.score, piece.piece))
-        pieces = [SentencePiece(piece=piece, score=0.0, type=types[piece]) for piece in defined] + ordinary
+        pieces = [
+            SentencePiece(piece=piece, score=0.0, type=types[piece]) for piece in defined
+        ] + ordinary
         for piece, token_id in sorted(special.items(), key=operator.itemgetter(1)):
             pieces.insert(token_id, SentencePiece(piece=piece, score=0.0, type=types[piece]))
         del proto.pieces[:]
@@ -255,26 +305,43 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
 
 
 def parse_model(content: bytes) -> ModelProto:
-    """Parses the content of a SentencePiece model file, which SentencePiece can then load and use on any text.
+    """Parses the content of a SentencePiece model file, which SentencePiece can then load and use
+    on any text.
 
     Raises:
         ConfigError: It is not such a file, or breaks a rule of the format.
     """
     try:
         size = len(content)
-        require(size <= _MAX_BYTES, "the size of the SentencePiece model", f"at most {_MAX_BYTES:,} bytes", size)
+        require(
+            size <= _MAX_BYTES,
+            "the size of the SentencePiece model",
+            f"at most {_MAX_BYTES:,} bytes",
+            size,
+        )
         proto = ModelProto.FromString(content)
         num_pieces = len(proto.pieces)
-        require(num_pieces <= _MAX_PIECES, "the number of pieces", f"at most {_MAX_PIECES:,}", num_pieces)
+        require(
+            num_pieces <= _MAX_PIECES,
+            "the number of pieces",
+            f"at most {_MAX_PIECES:,}",
+            num_pieces,
+        )
         pieces = [(piece.piece, piece.score, piece.type) for piece in proto.pieces]
     except DecodeError:
         pieces = []
     if not pieces:
         raise ConfigError(
-            f"model must be the content of a SentencePiece model file; received {len(content):,} other bytes"
+            f"model must be the content of a SentencePiece model file; received {len(content):,} "
+            f"other bytes"
         )
     model_type = proto.trainer_spec.model_type
-    require(model_type in _MODEL_TYPES, "the type of the SentencePiece model", "unigram (1) or BPE (2)", model_type)
+    require(
+        model_type in _MODEL_TYPES,
+        "the type of the SentencePiece model",
+        "unigram (1) or BPE (2)",
+        model_type,
+    )
     _check_pieces(pieces)
     for spec in (proto.normalizer_spec, proto.denormalizer_spec):
         _check_character_map(spec.precompiled_charsmap)
@@ -293,7 +360,8 @@ def load_subwords(content: bytes, out_type: tf.DType) -> SentencepieceTokenizer:
     try:
         # SentencePiece warns that the text is not normalized, which is intended.
         with silenced():
-            # Loaded from a SavedModel, two tokenizers of one name would both use the model of the first.
+            # Loaded from a SavedModel, two tokenizers of one name would both use the model of the
+            # first.
             name = f"SentencePiece_{hashlib.sha256(content).hexdigest()[:16]}"
             return SentencepieceTokenizer(content, out_type=out_type, name=name)
     except tf.errors.OpError as error:
@@ -304,8 +372,8 @@ def load_subwords(content: bytes, out_type: tf.DType) -> SentencepieceTokenizer:
 def bytes_per_piece(proto: ModelProto) -> int:
     """Returns the most bytes of a text that a piece stands for.
 
-    With a model that normalizes, a text may have more: characters and spaces that normalization drops, or sequences
-    of many characters for one.
+    With a model that normalizes, a text may have more: characters and spaces that normalization
+    drops, or sequences of many characters for one.
     """
     longest = max(len(piece.piece.encode()) for piece in proto.pieces)
     spec = proto.normalizer_spec
@@ -333,30 +401,49 @@ def _check_pieces(pieces: list[tuple[str, float, int]]) -> None:
     for piece, score, kind in pieces:
         check_piece(piece)
         # BPE begins with characters, and where it finds such a piece, it stops with an error.
-        require(kind != SentencePiece.CONTROL or len(piece) > 1, "a control piece", "longer than a character", piece)
+        require(
+            kind != SentencePiece.CONTROL or len(piece) > 1,
+            "a control piece",
+            "longer than a character",
+            piece,
+        )
         require(piece not in seen, "the pieces", "different", piece)
         seen.add(piece)
         if not math.isfinite(score):
-            raise ConfigError(f"the score of the piece {shown(piece)} must be finite; received {score}")
+            raise ConfigError(
+                f"the score of the piece {shown(piece)} must be finite; received {score}"
+            )
     for piece in defined_by_users:
         num_nested = sum(piece[:end] in defined_by_users for end in range(1, len(piece) + 1))
-        require(num_nested <= _MAX_NESTED, "a piece", f"the beginning of at most {_MAX_NESTED} others", piece)
+        require(
+            num_nested <= _MAX_NESTED,
+            "a piece",
+            f"the beginning of at most {_MAX_NESTED} others",
+            piece,
+        )
     num_unknown = sum(kind == SentencePiece.UNKNOWN for *_, kind in pieces)
     require(num_unknown == 1, "the number of unknown pieces", "1", num_unknown)
 
 
 def _check_character_map(content: bytes) -> None:
-    """Checks a `precompiled_charsmap`: the size of a trie, the trie, and the texts that its values point into.
+    """Checks a `precompiled_charsmap`: the size of a trie, the trie, and the texts that its values
+    point into.
 
-    The trie is a double array of darts-clone. A unit with bit 31 is a value. Another one is a place in a text: its low
-    byte is the byte that leads to it from its parent, bit 8 says whether a text ends here, and the rest is an offset.
-    The children of the unit at i are at `(i ^ offset) ^ byte`, and its value is at `i ^ offset`.
+    The trie is a double array of darts-clone. A unit with bit 31 is a value. Another one is a place
+    in a text: its low byte is the byte that leads to it from its parent, bit 8 says whether a text
+    ends here, and the rest is an offset. The children of the unit at i are at `(i ^ offset) ^
+    byte`, and its value is at `i ^ offset`.
     """
     if not content:
         return
     size = int.from_bytes(content[:4], "little")
     texts = content[4 + size :]
-    is_whole = size > 0 and size % 4 == 0 and texts.endswith(b"\0") and len(content) <= _MAX_CHARACTER_MAP_BYTES
+    is_whole = (
+        size > 0
+        and size % 4 == 0
+        and texts.endswith(b"\0")
+        and len(content) <= _MAX_CHARACTER_MAP_BYTES
+    )
     try:
         texts.decode()
     except UnicodeDecodeError:
@@ -365,21 +452,27 @@ def _check_character_map(content: bytes) -> None:
         raise ConfigError("the map of characters of the SentencePiece model is damaged")
     units = np.frombuffer(content, "<u4", size // 4, offset=4)
     if not _is_safe_trie(units, texts):
-        raise ConfigError("the map of characters of the SentencePiece model leads outside of itself")
+        raise ConfigError(
+            "the map of characters of the SentencePiece model leads outside of itself"
+        )
 
 
 def _is_safe_trie(units: np.ndarray, texts: bytes) -> bool:
-    """Whether every search stays in the array, matches at most `_MAX_NESTED` times, and finds the start of a text."""
+    """Whether every search stays in the array, matches at most `_MAX_NESTED` times, and finds the
+    start of a text."""
     places = np.arange(len(units), dtype=np.int64)
     offsets = (units >> 10).astype(np.int64) << ((units & (1 << 9)) >> 6)
     # What a unit's children, and its value, are counted from.
     bases = places ^ offsets
     inner = np.flatnonzero(units >> 31 == 0)
     children = collections.defaultdict(list)
-    for parent_base, place in zip((inner ^ (units[inner] & 0xFF)).tolist(), inner.tolist(), strict=True):
+    for parent_base, place in zip(
+        (inner ^ (units[inner] & 0xFF)).tolist(), inner.tolist(), strict=True
+    ):
         children[parent_base].append(place)
     base_of, is_end = bases.tolist(), (units >> 8 & 1).tolist()
-    # How many texts at most end on the way to a base. The root's own mark of an end is never looked at.
+    # How many texts at most end on the way to a base. The root's own mark of an end is never looked
+    # at.
     num_ends = {base_of[0]: 0}
     waiting = [base_of[0]]
     while waiting:

@@ -1,8 +1,9 @@
 """Terms whose translation is given, and how a source tells a model of them.
 
-The translation is written beside the term, between pieces that no text is segmented into (Dinu et al. 2019, "Training
-Neural Machine Translation to Apply Terminology Constraints"): `A {term} dog {translation} Hund {/term} runs.` A model
-that was trained with such sources copies it, inflected or not.
+The translation is written beside the term, between pieces that no text is segmented into (Dinu et
+al. 2019, "Training Neural Machine Translation to Apply Terminology Constraints"): `A {term} dog
+{translation} Hund {/term} runs.` A model that was trained with such sources copies it, inflected or
+not.
 """
 
 import re
@@ -20,8 +21,8 @@ from .tokenizer import Texts, TokenIds, Tokenizer
 
 NUM_TERM_PIECES = 3
 
-# Marks that are put into a text: one stands for the mark if the text has it already, one separates a term, its
-# translation and the text around them, and one stands before and after each word.
+# Marks that are put into a text: one stands for the mark if the text has it already, one separates
+# a term, its translation and the text around them, and one stands before and after each word.
 _MARK = "\ufdd1"
 _ESCAPED_MARK, _SEPARATOR, _WORD = _MARK + "\ufdd2", _MARK + "\ufdd3", _MARK + "\ufdd4"
 # Large enough that two terms rarely share a number.
@@ -34,15 +35,16 @@ def escaped(text: str) -> str:
 
 
 def annotated(term: str, translation: str) -> str:
-    """Returns a term with its translation as `segment_annotated` reads it; both are escaped already."""
+    """Returns a term with its translation as `segment_annotated` reads it; both are escaped
+    already."""
     return f"{_SEPARATOR}{term}{_SEPARATOR}{translation}{_SEPARATOR}"
 
 
 class Glossary:
     """Finds terms in texts and writes their translations beside them.
 
-    A term is found where its words are whole words, written as in the glossary; its first letter may be a capital. Of
-    terms that begin at the same place, the longest is found.
+    A term is found where its words are whole words, written as in the glossary; its first letter
+    may be a capital. Of terms that begin at the same place, the longest is found.
 
     Args:
         terms: the translation of each term.
@@ -59,7 +61,10 @@ class Glossary:
     def __init__(self, terms: Mapping[str, str]) -> None:
         translations = {}
         # A term with a capital of its own goes before one whose first letter became one.
-        for term, translation in [*((_capitalized(term), terms[term]) for term in terms), *terms.items()]:
+        for term, translation in [
+            *((_capitalized(term), terms[term]) for term in terms),
+            *terms.items(),
+        ]:
             words = regex.sub(f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}", escaped(term))
             translations[words] = escaped(translation)
         keys = tf.strings.to_hash_bucket_fast(list(translations), _NUM_HASHES).numpy()
@@ -67,14 +72,17 @@ class Glossary:
         self._keys = keys[order]
         values = list(translations.values())
         self._translations = [values[place] for place in order]
-        # In reverse order, a longer term comes before its beginning. RE2 also finds common beginnings then, and needs
-        # less memory. The space before a term belongs to it, as to any word.
+        # In reverse order, a longer term comes before its beginning. RE2 also finds common
+        # beginnings then, and needs less memory. The space before a term belongs to it, as to any
+        # word.
         self._pattern = f" ?(?:{'|'.join(map(re.escape, sorted(translations, reverse=True)))})"
         try:
             with silenced():
                 tf.strings.regex_replace("", self._pattern, "")
         except tf.errors.InvalidArgumentError:
-            raise ConfigError(f"decoding.terms must be fewer or shorter; received {len(terms):,} terms") from None
+            raise ConfigError(
+                f"decoding.terms must be fewer or shorter; received {len(terms):,} terms"
+            ) from None
 
     def translations(self, texts: Texts) -> Annotated[tf.RaggedTensor, "string (n, None)"]:
         """Returns the translations of the terms in texts, in their order."""
@@ -87,7 +95,9 @@ class Glossary:
         parts, is_term = self._parts(texts)
         flat = parts.flat_values
         space = tf.where(tf.strings.regex_full_match(flat, "(?s) .*"), " ", "")
-        term = tf.strings.join([_SEPARATOR, flat, _SEPARATOR, space, self._look_up(flat), _SEPARATOR])
+        term = tf.strings.join(
+            [_SEPARATOR, flat, _SEPARATOR, space, self._look_up(flat), _SEPARATOR]
+        )
         flat = tf.strings.regex_replace(tf.where(is_term.flat_values, term, flat), _WORD, "")
         return tf.strings.reduce_join(parts.with_flat_values(flat), axis=1)
 
@@ -101,19 +111,24 @@ class Glossary:
 
     def _look_up(self, terms: Tensor) -> Tensor:
         """The translations of terms; the result is arbitrary for texts that are no terms."""
-        keys = tf.strings.to_hash_bucket_fast(tf.strings.regex_replace(terms, "^ ", ""), _NUM_HASHES)
+        keys = tf.strings.to_hash_bucket_fast(
+            tf.strings.regex_replace(terms, "^ ", ""), _NUM_HASHES
+        )
         places = tf.minimum(tf.searchsorted(self._keys, keys), len(self._keys) - 1)
         return tf.gather(tf.constant(self._translations), places)
 
 
 def segment_annotated(tokenizer: Tokenizer, parts: Texts) -> TokenIds:
-    """Splits parts of sources, in which `Glossary` or `annotated` put translations beside terms, into subword ids."""
+    """Splits parts of sources, in which `Glossary` or `annotated` put translations beside terms,
+    into subword ids."""
     divided = tf.strings.split(parts, _SEPARATOR)
     # The parts repeat: text, a term, its translation.
     places = tf.ragged.range(divided.row_lengths()).flat_values
     follows = places > 0
     pieces = tokenizer.term_ids.start + tf.cast((places - 1) % NUM_TERM_PIECES, tf.int32)
-    in_front = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(pieces, follows), tf.cast(follows, tf.int64))
+    in_front = tf.RaggedTensor.from_row_lengths(
+        tf.boolean_mask(pieces, follows), tf.cast(follows, tf.int64)
+    )
     ids = tf.concat([in_front, tokenizer.segment(_plain(divided.flat_values))], axis=1)
     row_splits = tf.gather(ids.row_splits, divided.row_splits)
     return tf.RaggedTensor.from_row_splits(ids.flat_values, row_splits, validate=False)

@@ -1,7 +1,8 @@
-"""What a model reads of a text, and how what it writes becomes one: in training and translation, in the graph.
+"""What a model reads of a text, and how what it writes becomes one: in training and translation, in
+the graph.
 
-A source is a tag, its subwords, and the end token. Among the subwords, placeholders stand for what must stay as it is,
-and translations stand beside terms. A target has no tag and no terms.
+A source is a tag, its subwords, and the end token. Among the subwords, placeholders stand for what
+must stay as it is, and translations stand beside terms. A target has no tag and no terms.
 """
 
 from typing import Annotated, Literal, NamedTuple
@@ -25,9 +26,10 @@ class Encoded(NamedTuple):
 
     Attributes:
         token_ids: with tags and end tokens, without the tokens beyond the longest length.
-        lengths: the numbers of tokens before any is left out. For a text that was shortened, it is some number above
-            the longest length.
-        divided: the spans of sources that are translated; None for other texts, and for a model without placeholders.
+        lengths: the numbers of tokens before any is left out. For a text that was shortened, it is
+            some number above the longest length.
+        divided: the spans of sources that are translated; None for other texts, and for a model
+            without placeholders.
         placeholders: which placeholders are read; None if `divided` is.
     """
 
@@ -41,11 +43,13 @@ class TextCodec:
     """Encodes texts as the tokens that a model reads, and decodes the tokens that it writes.
 
     Args:
-        max_length: the most tokens of a text, with its tag and its end token; the others are left out.
+        max_length: the most tokens of a text, with its tag and its end token; the others are left
+            out.
         spans: finds what placeholders stand for.
         glossary: whose translations stand beside terms in sources.
         tag: in front of each source that is given no other; `tag_ids` are its tokens.
-        are_annotated: whether sources have translations beside terms already, see `terms.annotated`.
+        are_annotated: whether sources have translations beside terms already, see
+            `terms.annotated`.
 
     Raises:
         ConfigError: The vocabulary has no such tag.
@@ -71,17 +75,21 @@ class TextCodec:
         self._has_terms = are_annotated or glossary is not None
 
     @classmethod
-    def for_translation(cls, tokenizers: TokenizerPair, max_length: int, decoding: DecodingConfig) -> "TextCodec":
+    def for_translation(
+        cls, tokenizers: TokenizerPair, max_length: int, decoding: DecodingConfig
+    ) -> "TextCodec":
         """Returns the codec of a configuration.
 
         Raises:
-            ConfigError: The vocabulary has no such tag, no placeholders, or no pieces for terms, or terms are too many.
+            ConfigError: The vocabulary has no such tag, no placeholders, or no pieces for terms, or
+                terms are too many.
         """
         spans, glossary = span_finder(decoding, tokenizers), None
         if decoding.terms is not None:
             if not tokenizers.source.term_ids:
                 raise ConfigError(
-                    "a glossary needs a model that was trained with data.terms: this vocabulary has no pieces for it"
+                    "a glossary needs a model that was trained with data.terms: this vocabulary "
+                    "has no pieces for it"
                 )
             glossary = Glossary(decoding.terms)
         return cls(tokenizers, max_length, spans, glossary, decoding.tag)
@@ -89,12 +97,19 @@ class TextCodec:
     def check_tag(self, name: str, tag: str) -> None:
         """Raises a ConfigError if the vocabulary does not have a tag."""
         tags = self.tokenizers.source.tags
-        require(tag in tags, name, f"one of {listed(tags)}" if tags else "null: the vocabulary has no tags", tag)
+        require(
+            tag in tags,
+            name,
+            f"one of {listed(tags)}" if tags else "null: the vocabulary has no tags",
+            tag,
+        )
 
     def encode_sources(self, texts: Texts, tags: Texts | None = None) -> Encoded:
-        """Encodes sources to translate. Texts of too many bytes are shortened first, so that none costs much.
+        """Encodes sources to translate. Texts of too many bytes are shortened first, so that none
+        costs much.
 
-        Each source has its tag in front, or the codec's where that is empty; an unknown one is an error of the graph.
+        Each source has its tag in front, or the codec's where that is empty; an unknown one is an
+        error of the graph.
         """
         texts, is_cut = self.tokenizers.source.shorten(texts, self.max_length)
         divided = None if self.spans is None else self.spans.divide(texts)
@@ -103,11 +118,14 @@ class TextCodec:
         if divided is None:
             return encoded
         placeholder_ids = tf.range(NUM_PLACEHOLDERS) + self.tokenizers.source.placeholder_ids.start
-        is_read = tf.reduce_any(tf.equal(encoded.token_ids.to_tensor()[..., None], placeholder_ids), axis=1)
+        is_read = tf.reduce_any(
+            tf.equal(encoded.token_ids.to_tensor()[..., None], placeholder_ids), axis=1
+        )
         return encoded._replace(divided=divided, placeholders=is_read)
 
     def encode_pairs(self, sources: Texts, targets: Texts) -> tuple[Encoded, Encoded]:
-        """Encodes sources and their translations. Texts of too many bytes are shortened first, as in `encode_sources`.
+        """Encodes sources and their translations. Texts of too many bytes are shortened first, as
+        in `encode_sources`.
 
         Placeholders stand for what both sides of a pair have.
         """
@@ -117,26 +135,40 @@ class TextCodec:
         return self._limit(source, sources_cut), self._limit(target, targets_cut)
 
     def encode_whole_pairs(
-        self, sources: Texts, targets: Texts, tags: Annotated[tf.RaggedTensor | Tensor, "int32 (n, None)"] | None
+        self,
+        sources: Texts,
+        targets: Texts,
+        tags: Annotated[tf.RaggedTensor | Tensor, "int32 (n, None)"] | None,
     ) -> tuple[Encoded, Encoded]:
-        """Encodes pairs as `encode_pairs` does, but counts all tokens of every text; tags are in front of sources."""
+        """Encodes pairs as `encode_pairs` does, but counts all tokens of every text; tags are in
+        front of sources."""
         if self.spans is None:
-            source_ids, target_ids = self._tokenize("source", sources), self._tokenize("target", targets)
+            source_ids, target_ids = (
+                self._tokenize("source", sources),
+                self._tokenize("target", targets),
+            )
         else:
-            source, target, numbers = in_common(self.spans.divide(sources), self.spans.divide(targets))
+            source, target, numbers = in_common(
+                self.spans.divide(sources), self.spans.divide(targets)
+            )
             source_ids = self._tokenize_divided("source", source, source.numbers)
             target_ids = self._tokenize_divided("target", target, numbers)
         return self._complete(source_ids, tags), self._complete(target_ids, None)
 
     def encode_prefixes(self, prefixes: Texts, source: Encoded) -> TokenIds:
-        """Encodes what translations begin with, without the white space at its end, which belongs to the next token."""
+        """Encodes what translations begin with, without the white space at its end, which belongs
+        to the next token."""
         tokenizer = self.tokenizers.target
         prefixes, _ = tokenizer.shorten(prefixes, self.max_length)
         prefixes = tf.strings.regex_replace(prefixes, rf"[{SPACES}]+$", "")
         if self.spans is None or source.divided is None or source.placeholders is None:
             return tokenizer.tokenize(prefixes)[:, : self.max_length - 1]
-        spans_read = source.divided._replace(spans=tf.where(source.placeholders, source.divided.spans, ""))
-        token_ids = self._tokenize_divided("target", *numbered_as(spans_read, self.spans.divide(prefixes)))
+        spans_read = source.divided._replace(
+            spans=tf.where(source.placeholders, source.divided.spans, "")
+        )
+        token_ids = self._tokenize_divided(
+            "target", *numbered_as(spans_read, self.spans.divide(prefixes))
+        )
         # Reserve room for the placeholders that the prefix does not contain.
         room = tf.cast(self.max_length - 1 - _count(source.placeholders), tf.int64)[:, None]
         return tf.ragged.boolean_mask(token_ids, tf.ragged.range(token_ids.row_lengths()) < room)
@@ -146,36 +178,55 @@ class TextCodec:
     ) -> Annotated[Tensor, "int32 (n,)"]:
         """Returns how many of the sources' placeholders the prefixes lack."""
         number = _count(placeholders)
-        return number if prefix is None else number - _count(prefix >= self.tokenizers.target.placeholder_ids.start)
+        return (
+            number
+            if prefix is None
+            else number - _count(prefix >= self.tokenizers.target.placeholder_ids.start)
+        )
 
     def num_tokens(self, texts: Texts, side: Side = "source") -> Annotated[Tensor, "int64 (n,)"]:
         """Returns how many tokens texts have, with tags and end tokens, before any is left out."""
         divided = None if self.spans is None else self.spans.divide(texts)
-        return self._tokenize(side, texts, divided).row_lengths() + 1 + (len(self.tag_ids) if side == "source" else 0)
+        return (
+            self._tokenize(side, texts, divided).row_lengths()
+            + 1
+            + (len(self.tag_ids) if side == "source" else 0)
+        )
 
     def count_source_tokens(self, texts: Texts) -> Annotated[Tensor, "int64 (n,)"]:
-        """Returns how many tokens sources have without tags and end tokens; more than are read of one that is cut."""
+        """Returns how many tokens sources have without tags and end tokens; more than are read of
+        one that is cut."""
         return self.encode_sources(texts).lengths - len(self.tag_ids) - 1
 
     def decode(
-        self, token_ids: Annotated[tf.RaggedTensor | Tensor, "int (n * n_best, None)"], source: Encoded, n_best: int
+        self,
+        token_ids: Annotated[tf.RaggedTensor | Tensor, "int (n * n_best, None)"],
+        source: Encoded,
+        n_best: int,
     ) -> Annotated[Tensor, "string (n * n_best,)"]:
-        """Joins the tokens of translations, `n_best` of each source, into texts, with spans for their placeholders."""
+        """Joins the tokens of translations, `n_best` of each source, into texts, with spans for
+        their placeholders."""
         tokenizer = self.tokenizers.target
         if source.divided is None:
             return tokenizer.detokenize(token_ids)
         spans = tf.repeat(source.divided.spans, n_best, axis=0)
         first, end = tokenizer.placeholder_ids.start, tokenizer.placeholder_ids.stop
         is_text = (token_ids > tokenizer.end_id) & (token_ids < tokenizer.term_ids.start)
-        token_ids = tf.ragged.boolean_mask(token_ids, is_text | ((token_ids >= first) & (token_ids < end)))
+        token_ids = tf.ragged.boolean_mask(
+            token_ids, is_text | ((token_ids >= first) & (token_ids < end))
+        )
         flat_ids = token_ids.flat_values
         is_placeholder = flat_ids >= first
         used = tf.ragged.boolean_mask(token_ids, token_ids >= first)
         # Each placeholder ends a part, and so does each text.
-        places = tf.stack([used.value_rowids(), tf.cast(used.flat_values - first, tf.int64)], axis=1)
+        places = tf.stack(
+            [used.value_rowids(), tf.cast(used.flat_values - first, tf.int64)], axis=1
+        )
         after = used.with_flat_values(tf.gather_nd(spans, places))
         after = tf.concat([after, tf.fill([token_ids.nrows(), 1], "")], axis=1)
-        part_of = token_ids.value_rowids() + tf.cumsum(tf.cast(is_placeholder, tf.int64), exclusive=True)
+        part_of = token_ids.value_rowids() + tf.cumsum(
+            tf.cast(is_placeholder, tf.int64), exclusive=True
+        )
         parts = tf.RaggedTensor.from_value_rowids(
             tf.boolean_mask(flat_ids, ~is_placeholder),
             tf.boolean_mask(part_of, ~is_placeholder),
@@ -185,7 +236,9 @@ class TextCodec:
         texts = after.with_flat_values(tf.strings.join([tokenizer.join(parts), after.flat_values]))
         return tokenizer.without_spaces(tf.strings.reduce_join(texts, axis=1))
 
-    def _tokenize(self, side: Side, texts: Tensor, divided: Divided | None = None) -> tf.RaggedTensor:
+    def _tokenize(
+        self, side: Side, texts: Tensor, divided: Divided | None = None
+    ) -> tf.RaggedTensor:
         """Splits texts into subwords, with placeholders if the texts are divided."""
         if divided is not None:
             return self._tokenize_divided(side, divided, divided.numbers)
@@ -196,9 +249,13 @@ class TextCodec:
         return segment_annotated(tokenizer, tokenizer.in_front(self._annotate(texts)))
 
     def _tokenize_divided(
-        self, side: Side, divided: Divided, numbers: Annotated[Tensor, "int32 (n, NUM_PLACEHOLDERS)"]
+        self,
+        side: Side,
+        divided: Divided,
+        numbers: Annotated[Tensor, "int32 (n, NUM_PLACEHOLDERS)"],
     ) -> tf.RaggedTensor:
-        """Splits texts into subwords, with a placeholder for each span, whose numbers are from 0; -1 for no span."""
+        """Splits texts into subwords, with a placeholder for each span, whose numbers are from 0;
+        -1 for no span."""
         tokenizer, has_terms = getattr(self.tokenizers, side), self._has_terms and side == "source"
         texts = self._annotate(divided.texts) if has_terms else divided.texts
         is_empty = tf.equal(texts[:, :1], "") & tf.equal(divided.spans[:, :1], "")
@@ -206,20 +263,26 @@ class TextCodec:
         parts = tf.reshape(tf.concat([front, texts[:, 1:]], axis=1), [-1])
         after = tf.reshape(tf.pad(numbers, [[0, 0], [0, 1]], constant_values=-1), [-1])
         placeholders = tf.RaggedTensor.from_row_lengths(
-            tokenizer.placeholder_ids.start + tf.boolean_mask(after, after >= 0), tf.cast(after >= 0, tf.int64)
+            tokenizer.placeholder_ids.start + tf.boolean_mask(after, after >= 0),
+            tf.cast(after >= 0, tf.int64),
         )
         subwords = segment_annotated(tokenizer, parts) if has_terms else tokenizer.segment(parts)
         ids = tf.concat([subwords, placeholders], axis=1)
         # A row of parts, each with its placeholder, is one text.
-        return tf.RaggedTensor.from_row_splits(ids.flat_values, ids.row_splits[:: NUM_PLACEHOLDERS + 1], validate=False)
+        return tf.RaggedTensor.from_row_splits(
+            ids.flat_values, ids.row_splits[:: NUM_PLACEHOLDERS + 1], validate=False
+        )
 
     def _annotate(self, texts: Tensor) -> Tensor:
-        # As in training, before a space is put in front: the space before the first term does not belong to it.
+        # As in training, before a space is put in front: the space before the first term does not
+        # belong to it.
         if self._glossary is None:
             return texts
         return tf.reshape(self._glossary.annotate(tf.reshape(texts, [-1])), tf.shape(texts))
 
-    def _tags(self, num_texts: Tensor, tags: Tensor | None = None) -> Tensor | tf.RaggedTensor | None:
+    def _tags(
+        self, num_texts: Tensor, tags: Tensor | None = None
+    ) -> Tensor | tf.RaggedTensor | None:
         """The tokens in front of sources, int32 (n, None)."""
         if tags is None:
             return tf.tile(tf.constant([self.tag_ids]), [num_texts, 1]) if self.tag_ids else None
@@ -228,13 +291,21 @@ class TextCodec:
         tags = tf.strings.unicode_transcode(tags, "UTF-8", "UTF-8", errors="replace")
         is_known = tf.equal(tags[:, None], ["", *known])
         unknown = tf.boolean_mask(tags, ~tf.reduce_any(is_known, axis=1))
-        message = f"tag must be one of {listed(known)}; received " + tf.strings.reduce_join(unknown, separator=", ")
-        with tf.control_dependencies([tf.debugging.Assert(tf.equal(tf.size(unknown), 0), [message])]):
+        message = f"tag must be one of {listed(known)}; received " + tf.strings.reduce_join(
+            unknown, separator=", "
+        )
+        with tf.control_dependencies(
+            [tf.debugging.Assert(tf.equal(tf.size(unknown), 0), [message])]
+        ):
             places = tf.argmax(tf.cast(is_known, tf.int32), axis=1)
-        tag_ids = tf.ragged.constant([self.tag_ids, *((tag_id,) for tag_id in known.values())], tf.int32, ragged_rank=1)
+        tag_ids = tf.ragged.constant(
+            [self.tag_ids, *((tag_id,) for tag_id in known.values())], tf.int32, ragged_rank=1
+        )
         return tf.gather(tag_ids, places)
 
-    def _complete(self, token_ids: tf.RaggedTensor, tags: Tensor | tf.RaggedTensor | None) -> Encoded:
+    def _complete(
+        self, token_ids: tf.RaggedTensor, tags: Tensor | tf.RaggedTensor | None
+    ) -> Encoded:
         """Puts tags in front, cuts what is too long, and adds end tokens."""
         if tags is not None:
             token_ids = tf.concat([tags, token_ids], axis=1)
@@ -244,7 +315,9 @@ class TextCodec:
 
     def _limit(self, encoded: Encoded, is_cut: Tensor) -> Encoded:
         """Makes sure that the lengths of texts that were shortened are above the longest."""
-        lengths = tf.where(is_cut, tf.maximum(encoded.lengths, self.max_length + 1), encoded.lengths)
+        lengths = tf.where(
+            is_cut, tf.maximum(encoded.lengths, self.max_length + 1), encoded.lengths
+        )
         return encoded._replace(lengths=lengths)
 
 

@@ -1,4 +1,5 @@
-"""What the tokenizers share: special ids, valid UTF-8 in, no special tokens out, one file; and the simplest of them."""
+"""What the tokenizers share: special ids, valid UTF-8 in, no special tokens out, one file; and the
+simplest of them."""
 
 import os
 import pathlib
@@ -27,9 +28,9 @@ TokenIds = Annotated[tf.RaggedTensor, "int32 (n, None)"]
 class Tokenizer(tf.Module):
     """Text to subword ids and back, inside the TensorFlow graph.
 
-    A subclass implements `segment`, `join` and `load`, and has a `vocabulary` or its own `id_to_piece`. As a
-    `tf.Module`, a tokenizer can be an attribute of what is passed to `tf.saved_model.save`, which then saves the
-    vocabulary too.
+    A subclass implements `segment`, `join` and `load`, and has a `vocabulary` or its own
+    `id_to_piece`. As a `tf.Module`, a tokenizer can be an attribute of what is passed to
+    `tf.saved_model.save`, which then saves the vocabulary too.
 
     Args:
         reserved: the piece of each id; "" for those that texts are segmented into.
@@ -39,11 +40,13 @@ class Tokenizer(tf.Module):
         filename: of the tokenizer's file, whose content is `file_content`, in a model directory.
         bytes_per_token: the most bytes of a text that one id stands for.
         tags: the ids of the tags that may stand in front of a source. No text is split into them.
-        placeholder_ids: the last ids of the vocabulary, which no text is segmented into and no text is made of, if it
-            has them: see `placeholders.py`.
-        term_ids: the ids before these, in a source before a term, between it and its translation, and behind that, if
-            the vocabulary has them: see `terms.py`. Text is neither segmented into them nor made of them.
-        space_in_front: put in front of a text that is not empty before it is segmented, and removed when it is joined.
+        placeholder_ids: the last ids of the vocabulary, which no text is segmented into and no text
+            is made of, if it has them: see `placeholders.py`.
+        term_ids: the ids before these, in a source before a term, between it and its translation,
+            and behind that, if the vocabulary has them: see `terms.py`. Text is neither segmented
+            into them nor made of them.
+        space_in_front: put in front of a text that is not empty before it is segmented, and removed
+            when it is joined.
         space_behind: removed from the end of a text when it is joined.
     """
 
@@ -60,28 +63,39 @@ class Tokenizer(tf.Module):
         self.file_content = file_content
         self.bytes_per_token = bytes_per_token
         # Not a dict, which TensorFlow would track.
-        self.tags = types.MappingProxyType({piece: i for i, piece in enumerate(reserved) if is_tag(piece)})
+        self.tags = types.MappingProxyType(
+            {piece: i for i, piece in enumerate(reserved) if is_tag(piece)}
+        )
 
         def ids_before(end: int, names: tuple[str, ...]) -> range:
             begin = end - len(names)
-            return range(begin, end) if tuple(reserved[max(begin, 0) : end]) == names else range(end, end)
+            return (
+                range(begin, end)
+                if tuple(reserved[max(begin, 0) : end]) == names
+                else range(end, end)
+            )
 
         self.placeholder_ids = ids_before(self.vocab_size, self.placeholder_pieces)
         self.term_ids = ids_before(self.placeholder_ids.start, self.term_pieces)
 
-    def shorten(self, texts: Texts, num_tokens: int) -> tuple[Texts, Annotated[tf.Tensor, "bool (n,)"]]:
-        """Cuts texts that need more than a number of tokens, without tokenizing them: by their bytes.
+    def shorten(
+        self, texts: Texts, num_tokens: int
+    ) -> tuple[Texts, Annotated[tf.Tensor, "bool (n,)"]]:
+        """Cuts texts that need more than a number of tokens, without tokenizing them: by their
+        bytes.
 
-        What is left of a text is about `num_tokens * bytes_per_token` bytes, which are whole characters, and at least
-        `num_tokens` tokens. It may be fewer tokens if many bytes are spaces that a tokenizer drops, or one unknown
-        token.
+        What is left of a text is about `num_tokens * bytes_per_token` bytes, which are whole
+        characters, and at least `num_tokens` tokens. It may be fewer tokens if many bytes are
+        spaces that a tokenizer drops, or one unknown token.
 
         Returns:
             The texts, and which of them were cut; none of at most `num_tokens` tokens.
         """
         max_bytes = num_tokens * self.bytes_per_token
         is_cut = tf.strings.length(texts) > max_bytes
-        cut = tf.strings.unicode_transcode(tf.strings.substr(texts, 0, max_bytes), "UTF-8", "UTF-8", errors="replace")
+        cut = tf.strings.unicode_transcode(
+            tf.strings.substr(texts, 0, max_bytes), "UTF-8", "UTF-8", errors="replace"
+        )
         # The bytes of a character that was cut in two.
         cut = tf.strings.regex_replace(cut, "\ufffd{1,3}$", "")
         return tf.where(is_cut, cut, texts), is_cut
@@ -91,11 +105,17 @@ class Tokenizer(tf.Module):
 
         Bytes that are not UTF-8 are read as U+FFFD.
         """
-        return self.segment(self.in_front(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")))
+        return self.segment(
+            self.in_front(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"))
+        )
 
     def in_front(self, texts: Texts) -> Texts:
         """Returns texts with `space_in_front`, except empty ones."""
-        return tf.where(tf.equal(texts, ""), texts, self.space_in_front + texts) if self.space_in_front else texts
+        return (
+            tf.where(tf.equal(texts, ""), texts, self.space_in_front + texts)
+            if self.space_in_front
+            else texts
+        )
 
     def detokenize(self, token_ids: Annotated[Tensor, "int32 (n, None)"]) -> Texts:
         """Joins subword ids into texts, always valid UTF-8.
@@ -114,20 +134,26 @@ class Tokenizer(tf.Module):
         raise NotImplementedError
 
     def join(self, token_ids: TokenIds) -> Texts:
-        """Joins subword ids, without special ones and placeholders, into parts of texts: with `space_in_front`."""
+        """Joins subword ids, without special ones and placeholders, into parts of texts: with
+        `space_in_front`."""
         raise NotImplementedError
 
     def unknown_ids(self) -> list[int]:
         """Returns the ids of text that the vocabulary has no pieces for."""
         return [self.unk_id]
 
-    def id_to_piece(self, token_ids: Annotated[Tensor, "int32 (n,)"]) -> Annotated[tf.Tensor, "string (n,)"]:
+    def id_to_piece(
+        self, token_ids: Annotated[Tensor, "int32 (n,)"]
+    ) -> Annotated[tf.Tensor, "string (n,)"]:
         """Looks up the subwords of ids of the vocabulary, special ones too, in the graph."""
         return tf.gather(tf.constant(self.vocabulary), token_ids)
 
     def pieces(self, token_ids: Iterable[int]) -> list[str]:
         """Returns the subwords of one sentence's ids, as text to show."""
-        return [piece.decode() for piece in self.id_to_piece(tf.constant(list(token_ids), tf.int32)).numpy()]
+        return [
+            piece.decode()
+            for piece in self.id_to_piece(tf.constant(list(token_ids), tf.int32)).numpy()
+        ]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the tokenizer's file, whole or not at all, and its checksum."""
@@ -136,8 +162,11 @@ class Tokenizer(tf.Module):
 
     @classmethod
     def filenames(cls, is_shared: bool) -> tuple[str, ...]:
-        """Returns the names of the files in a model directory: the shared one, or those of source and target."""
-        return (cls.filename,) if is_shared else (f"source.{cls.filename}", f"target.{cls.filename}")
+        """Returns the names of the files in a model directory: the shared one, or those of source
+        and target."""
+        return (
+            (cls.filename,) if is_shared else (f"source.{cls.filename}", f"target.{cls.filename}")
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
@@ -146,17 +175,19 @@ class Tokenizer(tf.Module):
 
 
 class WordPieceTokenizer(Tokenizer):
-    """BERT's WordPiece, cased: words and punctuation marks, segmented into the longest known pieces.
+    """BERT's WordPiece, cased: words and punctuation marks, segmented into the longest known
+    pieces.
 
-    It loses spacing: `detokenize` puts one space between words and marks ("Don ' t stop ."). A word that the vocabulary
-    cannot spell becomes one unknown id, and is missing after `detokenize`.
+    It loses spacing: `detokenize` puts one space between words and marks ("Don ' t stop ."). A word
+    that the vocabulary cannot spell becomes one unknown id, and is missing after `detokenize`.
 
     Args:
-        vocabulary: the pieces in the order of their ids, "[PAD]", "[UNK]", "[START]", "[END]" first; a
-            piece that continues a word begins with "##".
+        vocabulary: the pieces in the order of their ids, "[PAD]", "[UNK]", "[START]", "[END]"
+            first; a piece that continues a word begins with "##".
 
     Raises:
-        ConfigError: The vocabulary does not begin with the four special pieces, or WordPiece cannot use it.
+        ConfigError: The vocabulary does not begin with the four special pieces, or WordPiece cannot
+            use it.
 
     Example:
         >>> tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[START]", "[END]", "dog", "##s"])
@@ -166,7 +197,8 @@ class WordPieceTokenizer(Tokenizer):
 
     filename = "vocab.txt"
     special_pieces = ("[PAD]", "[UNK]", "[START]", "[END]")
-    # In brackets, like the special tokens, so that no word of a text is one: words end at punctuation marks.
+    # In brackets, like the special tokens, so that no word of a text is one: words end at
+    # punctuation marks.
     placeholder_pieces = tuple(f"[PH{number}]" for number in range(1, NUM_PLACEHOLDERS + 1))
     term_pieces = ("[TERM]", "[TRANSLATION]", "[/TERM]")
     space_in_front = space_behind = " "
@@ -174,17 +206,27 @@ class WordPieceTokenizer(Tokenizer):
     def __init__(self, vocabulary: Sequence[str]) -> None:
         special = tuple(vocabulary[:4])
         expected = ", ".join(self.special_pieces)
-        require(special == self.special_pieces, "vocabulary", f"a list that begins with {expected}", special)
+        require(
+            special == self.special_pieces,
+            "vocabulary",
+            f"a list that begins with {expected}",
+            special,
+        )
         file_content = "".join(piece + "\n" for piece in vocabulary).encode()
         longest = max(len(piece.encode()) for piece in vocabulary)
-        # Pieces that texts are segmented into are unlike reserved ones: a text is split at brackets.
+        # Pieces that texts are segmented into are unlike reserved ones: a text is split at
+        # brackets.
         super().__init__(vocabulary, file_content, max(longest, _BYTES_PER_WORD))
         self.vocabulary = tuple(vocabulary)
         try:
-            self._subwords = FastBertTokenizer(list(vocabulary), token_out_type=tf.int32, support_detokenization=True)
+            self._subwords = FastBertTokenizer(
+                list(vocabulary), token_out_type=tf.int32, support_detokenization=True
+            )
         except RuntimeError as error:
             # For example, a piece occurs twice.
-            raise ConfigError(f"WordPiece cannot use the vocabulary ({str(error).splitlines()[0]})") from None
+            raise ConfigError(
+                f"WordPiece cannot use the vocabulary ({str(error).splitlines()[0]})"
+            ) from None
 
     def segment(self, parts: Tensor) -> tf.RaggedTensor:
         return self._subwords.tokenize(parts)

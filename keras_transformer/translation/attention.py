@@ -1,4 +1,5 @@
-"""What every layer and head attends to while a text is translated: as numbers, a picture, and a page to click in."""
+"""What every layer and head attends to while a text is translated: as numbers, a picture, and a
+page to click in."""
 
 import contextlib
 import json
@@ -37,11 +38,13 @@ class Attention(NamedTuple):
     Attributes:
         weights: each row adds up to 1.
         queries: the tokens that attend. In the decoder, a row is what its token was chosen from.
-        keys: the tokens that are attended to. In the decoder's self-attention they begin with the start token, and lack
-            the last query.
+        keys: the tokens that are attended to. In the decoder's self-attention they begin with the
+            start token, and lack the last query.
     """
 
-    weights: Annotated[np.ndarray, "float32 (num_layers, num_heads, number of queries, number of keys)"]
+    weights: Annotated[
+        np.ndarray, "float32 (num_layers, num_heads, number of queries, number of keys)"
+    ]
     queries: list[str]
     keys: list[str]
 
@@ -79,9 +82,14 @@ def translate_with_attention(translator: Translator, text: Sentence) -> Translat
     written, before = tokenizers.target.pieces(labels), tokenizers.target.pieces(target[0])
 
     encoded, source_mask = model.encode(source)
-    _, encoder_weights = model.encoder(model.source_embedding(source), mask=source_mask, return_attention_scores=True)
+    _, encoder_weights = model.encoder(
+        model.source_embedding(source), mask=source_mask, return_attention_scores=True
+    )
     _, decoder_weights, cross_weights = model.decoder(
-        model.target_embedding(target), encoded, source_mask=source_mask, return_attention_scores=True
+        model.target_embedding(target),
+        encoded,
+        source_mask=source_mask,
+        return_attention_scores=True,
     )
     by_kind: dict[AttentionKind, Attention] = {
         "cross": Attention(_stacked(cross_weights), written, source_pieces),
@@ -92,23 +100,28 @@ def translate_with_attention(translator: Translator, text: Sentence) -> Translat
 
 
 def plot_attention(
-    translator: Translator, text: str, path: str | os.PathLike[str], view: AttentionView | None = None
+    translator: Translator,
+    text: str,
+    path: str | os.PathLike[str],
+    view: AttentionView | None = None,
 ) -> str:
     """Draws what a model attends to while it translates a text.
 
     Args:
         translator: of a `Transformer`.
         text: not blank.
-        path: a picture, a .png, .svg or .pdf file, with a panel for each layer and head; or a .html file, which shows
-            every kind of attention, layer and head, of the token that is pointed at.
-        view: what the picture shows, and the page at first. Defaults to the attention of the decoder's last layer to
-            the source.
+        path: a picture, a .png, .svg or .pdf file, with a panel for each layer and head; or a .html
+            file, which shows every kind of attention, layer and head, of the token that is pointed
+            at.
+        view: what the picture shows, and the page at first. Defaults to the attention of the
+            decoder's last layer to the source.
 
     Returns:
         The translation.
 
     Raises:
-        ConfigError: The text is blank, the path has another suffix, or the model has no such layer or head.
+        ConfigError: The text is blank, the path has another suffix, or the model has no such layer
+            or head.
     """
     path, view = os.fspath(path), view or AttentionView()
     check("output", path, PicturePath)
@@ -117,7 +130,9 @@ def plot_attention(
     attention = translate_with_attention(translator, text)
     with replacing(path) as temporary:
         if path.lower().endswith(".html"):
-            temporary.write_text(attention_page(attention, view.kind, layers[-1], heads), encoding="utf-8")
+            temporary.write_text(
+                attention_page(attention, view.kind, layers[-1], heads), encoding="utf-8"
+            )
         else:
             figure = attention_figure(attention.by_kind[view.kind], layers, heads)
             width, height = figure.get_size_inches()
@@ -126,7 +141,8 @@ def plot_attention(
 
 
 def attention_figure(attention: Attention, layers: list[int], heads: list[int]) -> "Figure":
-    """Draws a row of panels for each layer, and in it one for each head; both are counted from 0."""
+    """Draws a row of panels for each layer, and in it one for each head; both are counted from
+    0."""
     from matplotlib.figure import Figure
 
     weights, queries, keys = attention
@@ -143,7 +159,9 @@ def attention_figure(attention: Attention, layers: list[int], heads: list[int]) 
     return figure
 
 
-def attention_page(attention: TranslationAttention, kind: AttentionKind, layer: int, heads: Sequence[int]) -> str:
+def attention_page(
+    attention: TranslationAttention, kind: AttentionKind, layer: int, heads: Sequence[int]
+) -> str:
     """Returns the page as HTML, which needs no other file and no network.
 
     Args:
@@ -152,7 +170,11 @@ def attention_page(attention: TranslationAttention, kind: AttentionKind, layer: 
         heads: one, counted from 0, or several for the mean of all.
     """
     source, target = _direction(attention.text), _direction(attention.translation)
-    directions = {"cross": (target, source), "encoder": (source, source), "decoder": (target, target)}
+    directions = {
+        "cross": (target, source),
+        "encoder": (source, source),
+        "decoder": (target, target),
+    }
     data = {
         "text": attention.text,
         "translation": attention.translation,
@@ -196,10 +218,15 @@ def readable(pieces: Sequence[str]) -> list[str]:
 
 
 def _direction(text: str) -> str:
-    """The direction in which a text is written, "ltr" or "rtl": that of its first letter that has one."""
+    """The direction in which a text is written, "ltr" or "rtl": that of its first letter that has
+    one."""
     classes = (unicodedata.bidirectional(character) for character in text)
-    return "rtl" if next((name for name in classes if name in ("L", "R", "AL")), "L") != "L" else "ltr"
+    return (
+        "rtl" if next((name for name in classes if name in ("L", "R", "AL")), "L") != "L" else "ltr"
+    )
 
 
-def _stacked(weights: list[Annotated[Tensor, "(1, num_heads, number of queries, number of keys)"]]) -> np.ndarray:
+def _stacked(
+    weights: list[Annotated[Tensor, "(1, num_heads, number of queries, number of keys)"]],
+) -> np.ndarray:
     return np.stack([np.asarray(layer_weights, "float32")[0] for layer_weights in weights])

@@ -1,4 +1,5 @@
-"""Documents: texts of many sentences, divided by rules and translated sentence by sentence, in the TensorFlow graph.
+"""Documents: texts of many sentences, divided by rules and translated sentence by sentence, in the
+TensorFlow graph.
 
 The parts of a text joined are the text: white space belongs to the part that it follows.
 """
@@ -21,7 +22,8 @@ from .search import Translations
 
 Parts = Annotated[tf.RaggedTensor, "string (batch, None)"]
 
-# Bounds of what one document costs: about eight pages, and no more tokens than 200 sentences usually have.
+# Bounds of what one document costs: about eight pages, and no more tokens than 200 sentences
+# usually have.
 MAX_SENTENCES = 200
 MAX_TOKENS = 8192
 
@@ -31,9 +33,9 @@ _SPACE_AROUND = rf"^[{SPACES}]+|[{SPACES}]+$"
 # Scripts without spaces between sentences, with their punctuation marks.
 _ENDS_WITHOUT_SPACE = r"(?s).*[\p{Han}\p{Hiragana}\p{Katakana}\x{3000}-\x{303F}\x{FF00}-\x{FF65}]"
 
-# Abbreviations after which a sentence goes on, by language. Single letters ("J. Smith", "z. B.", "U.S.") need no entry.
-# Abbreviations that end sentences as often as not, such as "etc.", have none: a sentence that is divided there costs
-# less than two sentences that stay together.
+# Abbreviations after which a sentence goes on, by language. Single letters ("J. Smith", "z. B.",
+# "U.S.") need no entry. Abbreviations that end sentences as often as not, such as "etc.", have
+# none: a sentence that is divided there costs less than two sentences that stay together.
 ABBREVIATIONS: dict[Language, tuple[str, ...]] = {
     "ar": (),
     "cs": ("Bc", "Ing", "JUDr", "Mgr", "MUDr", "např", "PhDr", "prof", "doc", "sv", "tj", "tzv", "ul"),
@@ -86,7 +88,9 @@ _DIVISION, _NO_END = MARK + "d", MARK + "n"
 
 _LINE_BREAKS = r"\n\r\v\f\x{85}\x{2028}\x{2029}"
 _ENDS = ".!?…؟۔।॥։።"
-_CLOSING = r"""\p{Pe}\p{Pf}\p{Cf}"'”’"""  # Cf: invisible, such as the marks of text from right to left
+_CLOSING = (
+    r"""\p{Pe}\p{Pf}\p{Cf}"'”’"""  # Cf: invisible, such as the marks of text from right to left
+)
 _OPENING = r"""\p{Ps}\p{Pi}\p{Pd}\p{Cf}"'“‘„‚¿¡"""
 # They end a sentence whether or not a space follows.
 _CHINESE_ENDS = "。｡！？"
@@ -104,7 +108,8 @@ _CHINESE_END = rf"([{_CHINESE_ENDS}][{SPACES}]*)({_NEITHER}])"
 # "「はい。」と言った" goes on.
 _CHINESE_QUOTATION_END = rf"([{_CHINESE_ENDS}][{_CLOSING}]+[{SPACES}]*)({_NEITHER}と])"
 
-# Where a sentence that is too long is divided: better at the first of these, otherwise at the second.
+# Where a sentence that is too long is divided: better at the first of these, otherwise at the
+# second.
 _CLAUSE_END = rf"([,;:،؛–—][{_CLOSING}]*[{SPACES}]+|[，、；：][{SPACES}]*)"
 _WORD_END = rf"([{SPACES}]+)"
 
@@ -113,9 +118,9 @@ class TranslatedDocuments(NamedTuple):
     """The translations of a batch of documents.
 
     Attributes:
-        was_cut: whether a part of the document was not read: it has a word that is longer than the model's
-            `max_length` tokens, or goes on after `MAX_SENTENCES` sentences or after the sentence in which it reaches
-            `MAX_TOKENS` tokens.
+        was_cut: whether a part of the document was not read: it has a word that is longer than the
+            model's `max_length` tokens, or goes on after `MAX_SENTENCES` sentences or after the
+            sentence in which it reaches `MAX_TOKENS` tokens.
     """
 
     texts: Texts
@@ -123,7 +128,8 @@ class TranslatedDocuments(NamedTuple):
 
 
 class TranslatedDocument(NamedTuple):
-    """The translation of a document, and whether a part of it was not read, as in `TranslatedDocuments`."""
+    """The translation of a document, and whether a part of it was not read, as in
+    `TranslatedDocuments`."""
 
     text: str
     was_cut: bool
@@ -137,9 +143,9 @@ def translate_documents(
 ) -> TranslatedDocuments:
     """Translates the sentences of documents, in the TensorFlow graph.
 
-    A sentence that is too long for the model is divided at commas or spaces. The white space between sentences, and
-    around the document, stays as it is. Where there is none, as in Chinese, and the translation is into a script that
-    separates sentences by spaces, a space is added.
+    A sentence that is too long for the model is divided at commas or spaces. The white space
+    between sentences, and around the document, stays as it is. Where there is none, as in Chinese,
+    and the translation is into a script that separates sentences by spaces, a space is added.
 
     Args:
         texts: the documents. Bytes that are not UTF-8 are read as U+FFFD.
@@ -148,35 +154,51 @@ def translate_documents(
     """
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     # Read one sentence more than is translated, to see whether the document goes on.
-    sentences = _joined_in_spans(split_sentences(texts, language), codec.spans)[:, : MAX_SENTENCES + 1]
+    sentences = _joined_in_spans(split_sentences(texts, language), codec.spans)[
+        :, : MAX_SENTENCES + 1
+    ]
     max_tokens = codec.max_length - len(codec.tag_ids) - 1
     sentences = divide_long_sentences(sentences, codec.count_source_tokens, max_tokens)
     sentences = _joined_in_spans(sentences, codec.spans)
     translated = sentences[:, :MAX_SENTENCES]
-    # The sentences that begin within the first `MAX_TOKENS` tokens of their document, of which end tokens are some.
+    # The sentences that begin within the first `MAX_TOKENS` tokens of their document, of which end
+    # tokens are some.
     before = tf.cumsum(codec.count_source_tokens(translated.flat_values) + 1, exclusive=True)
     before -= tf.gather(tf.gather(before, translated.row_starts()), translated.value_rowids())
-    translated = tf.ragged.boolean_mask(translated, translated.with_flat_values(before < MAX_TOKENS))
-    goes_on = tf.not_equal(tf.strings.reduce_join(sentences, axis=1), tf.strings.reduce_join(translated, axis=1))
+    translated = tf.ragged.boolean_mask(
+        translated, translated.with_flat_values(before < MAX_TOKENS)
+    )
+    goes_on = tf.not_equal(
+        tf.strings.reduce_join(sentences, axis=1), tf.strings.reduce_join(translated, axis=1)
+    )
     searched = search(tf.strings.regex_replace(translated.flat_values, _SPACE_AROUND, ""))
     is_cut = tf.cast(searched.source_lengths, tf.int64) > codec.max_length
     translations = tf.strings.regex_replace(searched.texts[:, 0], _SPACE_AROUND, "")
-    joined = tf.strings.reduce_join(translated.with_flat_values(_spaced_as(translated, translations)), axis=1)
+    joined = tf.strings.reduce_join(
+        translated.with_flat_values(_spaced_as(translated, translations)), axis=1
+    )
     any_cut = tf.reduce_any(translated.with_flat_values(is_cut), axis=1)
     return TranslatedDocuments(joined, goes_on | any_cut)
 
 
 def _joined_in_spans(sentences: tf.RaggedTensor, spans: SpanFinder | None) -> tf.RaggedTensor:
-    """The sentences (batch, None), of which those are joined that divide what must stay as it is, such as a tag."""
+    """The sentences (batch, None), of which those are joined that divide what must stay as it is,
+    such as a tag."""
     if spans is None:
         return sentences
     parts = spans.parts(tf.strings.reduce_join(sentences, axis=1))
     is_span = tf.ragged.range(parts.row_lengths()).flat_values % 2 == 1
     sizes = tf.strings.length(parts.flat_values)
     part_ends = tf.cumsum(sizes)
-    span_ends, span_starts = tf.boolean_mask(part_ends, is_span), tf.boolean_mask(part_ends - sizes, is_span)
+    span_ends, span_starts = (
+        tf.boolean_mask(part_ends, is_span),
+        tf.boolean_mask(part_ends - sizes, is_span),
+    )
     ends = tf.cumsum(tf.strings.length(sentences.flat_values))
-    num_begun, num_ended = tf.searchsorted(span_starts, ends), tf.searchsorted(span_ends, ends, side="right")
+    num_begun, num_ended = (
+        tf.searchsorted(span_starts, ends),
+        tf.searchsorted(span_ends, ends, side="right"),
+    )
     return _join_parts(sentences, (num_begun <= num_ended)[:-1])
 
 
@@ -184,9 +206,13 @@ def _spaced_as(sentences: tf.RaggedTensor, translations: Tensor) -> Tensor:
     """The translations (number of sentences,) with the white space around their sentences."""
     texts = sentences.flat_values
     before = tf.strings.regex_replace(texts, _SPACE_BEFORE, r"\1")
-    after = tf.where(tf.equal(before, texts), "", tf.strings.regex_replace(texts, _SPACE_AFTER, r"\1"))
+    after = tf.where(
+        tf.equal(before, texts), "", tf.strings.regex_replace(texts, _SPACE_AFTER, r"\1")
+    )
     is_last = tf.scatter_nd(
-        sentences.row_limits()[:, None] - 1, tf.ones_like(sentences.row_limits()), tf.shape(texts, tf.int64)
+        sentences.row_limits()[:, None] - 1,
+        tf.ones_like(sentences.row_limits()),
+        tf.shape(texts, tf.int64),
     )
     needs_space = (
         tf.equal(after, "")
@@ -200,17 +226,19 @@ def _spaced_as(sentences: tf.RaggedTensor, translations: Tensor) -> Tensor:
 def split_sentences(texts: Texts, language: Language | None = None) -> Parts:
     """Divides texts into sentences.
 
-    A sentence ends with a line break, with a Chinese or Japanese stop, and with another stop (. ! ? …) if white space
-    follows and then a capital letter, a number or a letter of a script without capitals; unless it is the full stop
-    of an abbreviation, a single letter, or a number at the beginning of a line.
+    A sentence ends with a line break, with a Chinese or Japanese stop, and with another stop (. ! ?
+    …) if white space follows and then a capital letter, a number or a letter of a script without
+    capitals; unless it is the full stop of an abbreviation, a single letter, or a number at the
+    beginning of a line.
 
     Args:
         texts: valid UTF-8.
-        language: whose abbreviations are known, and whether "3." is an ordinal. Defaults to None: the abbreviations of
-            all languages that are hardly words of others, and no ordinals.
+        language: whose abbreviations are known, and whether "3." is an ordinal. Defaults to None:
+            the abbreviations of all languages that are hardly words of others, and no ordinals.
 
     Returns:
-        The sentences with the white space that follows them; at least one per text. Joined they are the text.
+        The sentences with the white space that follows them; at least one per text. Joined they are
+        the text.
 
     Raises:
         ConfigError: The language is not known.
@@ -228,9 +256,14 @@ def split_sentences(texts: Texts, language: Language | None = None) -> Parts:
 def _exceptions(language: Language | None) -> list[str]:
     """Patterns of full stops that end no sentence, as second group; some have a third."""
     if language is None:
-        # Only abbreviations that are hardly words of another language: German "med" is a Swedish word.
+        # Only abbreviations that are hardly words of another language: German "med" is a Swedish
+        # word.
         languages_of = Counter(itertools.chain.from_iterable(ABBREVIATIONS.values()))
-        abbreviations = [form for form, num in languages_of.items() if num > 1 or not form.islower() or "." in form]
+        abbreviations = [
+            form
+            for form, num in languages_of.items()
+            if num > 1 or not form.islower() or "." in form
+        ]
     else:
         abbreviations = [*ABBREVIATIONS[language]]
     before_number = _any_of(BEFORE_NUMBERS) + rf"([{SPACES}]*\p{{N}})"
@@ -243,13 +276,17 @@ def _exceptions(language: Language | None) -> list[str]:
 
 
 def _any_of(abbreviations: Collection[str]) -> str:
-    # As written, or capitalized at the beginning of a sentence: "On." is an Italian title, "on." is not.
+    # As written, or capitalized at the beginning of a sentence: "On." is an Italian title, "on." is
+    # not.
     forms = {form for text in abbreviations for form in (text, text[0].upper() + text[1:])}
     return _NOT_IN_A_WORD + rf"((?:{'|'.join(map(re.escape, sorted(forms)))})\.)"
 
 
-def divide_long_sentences(sentences: Parts, count_tokens: Callable[[Tensor], Tensor], max_tokens: int) -> Parts:
-    """Divides sentences that are too long into parts of similar length, at commas if possible, otherwise at spaces.
+def divide_long_sentences(
+    sentences: Parts, count_tokens: Callable[[Tensor], Tensor], max_tokens: int
+) -> Parts:
+    """Divides sentences that are too long into parts of similar length, at commas if possible,
+    otherwise at spaces.
 
     The other sentences stay as they are.
 
@@ -263,17 +300,26 @@ def divide_long_sentences(sentences: Parts, count_tokens: Callable[[Tensor], Ten
         is_long = tf.cast(count_tokens(texts), tf.int64) > max_tokens
         marked = tf.strings.regex_replace(texts, MARK, ESCAPED_MARK)
         divided = tf.strings.regex_replace(marked, end, rf"\1{_DIVISION}")
-        pieces = parts_between(_DIVISION, tf.where(is_long, divided, marked))  # (number of sentences, None)
+        pieces = parts_between(
+            _DIVISION, tf.where(is_long, divided, marked)
+        )  # (number of sentences, None)
         sizes = pieces.with_flat_values(tf.cast(count_tokens(pieces.flat_values), tf.int64))
         totals = tf.reduce_sum(sizes, axis=1)
-        # Three quarters full if sizes were equal, so that most fit; each piece goes where its middle would.
+        # Three quarters full if sizes were equal, so that most fit; each piece goes where its
+        # middle would.
         num_parts = tf.where(is_long, tf.maximum(-(-4 * totals // (3 * max_tokens)), 2), 1)
         sentence_of = pieces.value_rowids()
         starts = tf.cumsum(totals, exclusive=True)
         before = tf.cumsum(sizes.flat_values, exclusive=True) - tf.gather(starts, sentence_of)
-        num_parts, totals = tf.gather(num_parts, sentence_of), tf.maximum(tf.gather(totals, sentence_of), 1)
-        part_of = tf.minimum((2 * before + sizes.flat_values) * num_parts // (2 * totals), num_parts - 1)
-        # A piece begins a part if it is the first of its sentence, or of the part. The last may be empty.
+        num_parts, totals = (
+            tf.gather(num_parts, sentence_of),
+            tf.maximum(tf.gather(totals, sentence_of), 1),
+        )
+        part_of = tf.minimum(
+            (2 * before + sizes.flat_values) * num_parts // (2 * totals), num_parts - 1
+        )
+        # A piece begins a part if it is the first of its sentence, or of the part. The last may be
+        # empty.
         is_new = (part_of[1:] > part_of[:-1]) & tf.not_equal(pieces.flat_values[1:], "")
         begins = (sentence_of[1:] > sentence_of[:-1]) | is_new
         sentences = _join_parts(sentences.with_values(pieces).merge_dims(1, 2), begins)
@@ -281,7 +327,8 @@ def divide_long_sentences(sentences: Parts, count_tokens: Callable[[Tensor], Ten
 
 
 def _join_parts(parts: Parts, begins: Annotated[Tensor, "bool (number of parts - 1,)"]) -> Parts:
-    """Joins each part to the one before it, unless it begins a new one, as the first of a text always does."""
+    """Joins each part to the one before it, unless it begins a new one, as the first of a text
+    always does."""
     begins = tf.concat([[True], begins], 0)[: tf.size(parts.flat_values)]
     places = tf.cumsum(tf.cast(begins, tf.int64)) - 1
     groups = tf.RaggedTensor.from_value_rowids(parts.flat_values, places, validate=False)

@@ -1,7 +1,8 @@
-"""What a translator computes, as functions of tensors: they are traced for Python's calls and for SavedModels.
+"""What a translator computes, as functions of tensors: they are traced for Python's calls and for
+SavedModels.
 
-Lengths are the numbers of tokens of texts, with their end tokens. They are above the model's `max_length` where a text
-is truncated; what is far beyond it is not counted.
+Lengths are the numbers of tokens of texts, with their end tokens. They are above the model's
+`max_length` where a text is truncated; what is far beyond it is not counted.
 """
 
 import contextlib
@@ -56,16 +57,20 @@ class TokenScores(NamedTuple):
     target_lengths: Annotated[Tensor, "int64 (number of pairs,)"]
 
 
-def dual_scores(forward: TokenScores, backward: TokenScores) -> Annotated[np.ndarray, "float (number of pairs,)"]:
+def dual_scores(
+    forward: TokenScores, backward: TokenScores
+) -> Annotated[np.ndarray, "float (number of pairs,)"]:
     """Computes scores by dual conditional cross-entropy (Junczys-Dowmunt 2018, arXiv 1809.00197).
 
-    They are `exp(-(|a - b| + (a + b) / 2))`, of the cross-entropies `a` of the target given its source and `b` of the
-    source given the target, each for a token: 1 for pairs of which both models are certain, near 0 for those that one
-    of them finds less probable than the other, or both improbable.
+    They are `exp(-(|a - b| + (a + b) / 2))`, of the cross-entropies `a` of the target given its
+    source and `b` of the source given the target, each for a token: 1 for pairs of which both
+    models are certain, near 0 for those that one of them finds less probable than the other, or
+    both improbable.
 
     Args:
         forward: of the pairs.
-        backward: of the same pairs by a model of the opposite direction, to which targets are sources.
+        backward: of the same pairs by a model of the opposite direction, to which targets are
+            sources.
 
     Example:
         >>> english, german, log_probs = np.array([1]), np.array([2]), np.array([[-2.0]])
@@ -78,7 +83,8 @@ def dual_scores(forward: TokenScores, backward: TokenScores) -> Annotated[np.nda
 
 
 class Tokens(NamedTuple):
-    """The tokens of texts as a model reads them: truncated, with end tokens, as text to show and as ids."""
+    """The tokens of texts as a model reads them: truncated, with end tokens, as text to show and as
+    ids."""
 
     pieces: Annotated[Tensor, 'string (batch, length), padded with ""']
     token_ids: Annotated[Tensor, "int32 (batch, length), padded with 0"]
@@ -89,9 +95,10 @@ class Alignments(NamedTuple):
     """Which tokens of their sources the tokens of targets come from.
 
     Attributes:
-        positions: for each token of a target the position in its source that is attended to most; -1 after end tokens.
-        attention: of a layer of the decoder, the mean of its heads, or the head that was trained to align: rows that
-            sum to 1; 0 after end tokens.
+        positions: for each token of a target the position in its source that is attended to most;
+            -1 after end tokens.
+        attention: of a layer of the decoder, the mean of its heads, or the head that was trained to
+            align: rows that sum to 1; 0 after end tokens.
     """
 
     source: Tokens
@@ -130,21 +137,31 @@ class TranslationGraph:
         self._searched = SearchedModel(self.model, self.decoding, self.candidates)
         # Variables, and what is stored of them.
         self._stored: list[tuple[keras.Variable, tf.Variable | _Int8Matrix]] = [
-            (variable, _Int8Matrix.of(variable) if self.is_int8 and len(variable.shape) == 2 else variable.value)
+            (
+                variable,
+                _Int8Matrix.of(variable)
+                if self.is_int8 and len(variable.shape) == 2
+                else variable.value,
+            )
             for variable in self.model.weights
         ]
         if self.candidates is not None:
-            self._stored += [(table, table.value) for table in (self.candidates.by_source, self.candidates.always)]
+            self._stored += [
+                (table, table.value)
+                for table in (self.candidates.by_source, self.candidates.always)
+            ]
 
     @contextlib.contextmanager
     def untied_output(self) -> Iterator[None]:
         """Lets searches that are traced in the block multiply by a copy of a tied kernel.
 
-        To transpose the table takes longer than several steps of a search. The copy does not change with the model.
+        To transpose the table takes longer than several steps of a search. The copy does not change
+        with the model.
         """
         stored, searched = self._stored, self._searched
         tied = self.model.output_projection if isinstance(self.model, Transformer) else None
-        # For candidates, few columns are transposed. Integers are for small files, and are transposed as they are read.
+        # For candidates, few columns are transposed. Integers are for small files, and are
+        # transposed as they are read.
         if isinstance(tied, TiedProjection) and self.candidates is None and not self.is_int8:
             width, size = self.model.config.d_model, self.model.config.target_vocab_size
             copy = keras.layers.Dense(size, use_bias=tied.use_bias, dtype=tied.dtype_policy)
@@ -169,7 +186,10 @@ class TranslationGraph:
         """
         return keras.StatelessScope(
             state_mapping=[
-                (variable, stored.to_float() if isinstance(stored, _Int8Matrix) else tf.identity(stored))
+                (
+                    variable,
+                    stored.to_float() if isinstance(stored, _Int8Matrix) else tf.identity(stored),
+                )
                 for variable, stored in self._stored
             ]
         )
@@ -188,13 +208,15 @@ class TranslationGraph:
         Args:
             n_best: at most the beam size.
             prefixes: what the translations begin with, see `Translator.translate`.
-            max_lengths: the most tokens of each translation, with its prefix and its end token, if that is fewer than
-                without it; 0 for no such limit.
+            max_lengths: the most tokens of each translation, with its prefix and its end token, if
+                that is fewer than without it; 0 for no such limit.
             sampling: for translations drawn at random instead of searched.
             tags: those in front of the sources, see `Translator.translate`.
         """
         source = self.codec.encode_sources(texts, tags)
-        is_blank = tf.strings.regex_full_match(texts, rf"[{SPACES}\p{{Cf}}]*")  # Cf: invisible characters
+        is_blank = tf.strings.regex_full_match(
+            texts, rf"[{SPACES}\p{{Cf}}]*"
+        )  # Cf: invisible characters
         limits = tf.where(is_blank, 0, self._searched.most_tokens(source.token_ids))
         if max_lengths is not None:
             limits = tf.where(max_lengths > 0, tf.minimum(limits, max_lengths), limits)
@@ -206,14 +228,22 @@ class TranslationGraph:
             limits = tf.maximum(limits, self.codec.num_missing(source.placeholders, prefix))
         with self._read_weights():
             token_ids, scores = search_tokens(
-                self._searched, source.token_ids, limits, n_best, prefix, source.placeholders, sampling
+                self._searched,
+                source.token_ids,
+                limits,
+                n_best,
+                prefix,
+                source.placeholders,
+                sampling,
             )
         flat_ids = tf.reshape(token_ids, [-1, tf.shape(token_ids)[2]])
         if prefix is not None:
             beginnings = tf.gather(prefix, tf.repeat(tf.range(prefix.nrows()), n_best))
             flat_ids = tf.concat([beginnings, tf.cast(flat_ids, beginnings.dtype)], axis=1)
         translations = self.codec.decode(flat_ids, source, n_best)
-        return Translations(tf.reshape(translations, [-1, n_best]), scores, token_ids, source.lengths)
+        return Translations(
+            tf.reshape(translations, [-1, n_best]), scores, token_ids, source.lengths
+        )
 
     def search_token_ids(
         self, token_ids: Annotated[Tensor, "int32 (batch, length)"]
@@ -221,10 +251,13 @@ class TranslationGraph:
         """Searches translations of sources that are tokens already, as `tokenize` returns them.
 
         Returns:
-            The tokens of the translations, with end tokens and padded with 0, and their scores, as `search` does.
+            The tokens of the translations, with end tokens and padded with 0, and their scores, as
+            `search` does.
         """
         is_known = (token_ids >= 0) & (token_ids < self.model.config.source_vocab_size)
-        token_ids = tf.where(is_known, token_ids, Tokenizer.unk_id)[:, : self.model.config.max_length]
+        token_ids = tf.where(is_known, token_ids, Tokenizer.unk_id)[
+            :, : self.model.config.max_length
+        ]
         lengths = tf.RaggedTensor.from_tensor(token_ids, padding=Tokenizer.pad_id).row_lengths()
         # Keep one token for the encoder in a row that is all padding.
         padded = tf.pad(token_ids, [[0, 0], [0, 1]], constant_values=Tokenizer.pad_id)
@@ -234,7 +267,9 @@ class TranslationGraph:
             translations, scores = search_tokens(self._searched, source, limits)
         return translations[:, 0], scores[:, 0]
 
-    def translate_documents(self, texts: Texts, language: Language | None = None) -> TranslatedDocuments:
+    def translate_documents(
+        self, texts: Texts, language: Language | None = None
+    ) -> TranslatedDocuments:
         """Translates the sentences of documents, see `Translator.translate_document`."""
         return translate_documents(texts, language or self.language, self.codec, self.search)
 
@@ -245,30 +280,50 @@ class TranslationGraph:
 
         def score(source: Tensor, labels: Tensor) -> Tensor:
             logits = model({"source": source, "target": _shifted(labels)}, training=False)
-            return tf.where(tf.not_equal(labels, Tokenizer.pad_id), -token_crossentropy(labels, logits), 0.0)
+            return tf.where(
+                tf.not_equal(labels, Tokenizer.pad_id), -token_crossentropy(labels, logits), 0.0
+            )
 
-        log_probs = self._in_batches(score, [source.token_ids, target.token_ids], [_width(target.token_ids)])
-        return TokenScores(tf.reduce_sum(log_probs, axis=1), log_probs, source.lengths, target.lengths)
+        log_probs = self._in_batches(
+            score, [source.token_ids, target.token_ids], [_width(target.token_ids)]
+        )
+        return TokenScores(
+            tf.reduce_sum(log_probs, axis=1), log_probs, source.lengths, target.lengths
+        )
 
     def align(self, sources: Texts, targets: Texts, layer: int = ALIGNMENT_LAYER) -> Alignments:
-        """Finds which tokens of its source each token of a target comes from, see `Translator.align`."""
+        """Finds which tokens of its source each token of a target comes from, see
+        `Translator.align`."""
         model, num_layers = cast(Transformer, self.model), self.model.config.depths[1]
-        require(-num_layers <= layer < num_layers, "layer", f"from {-num_layers} to {num_layers - 1}", layer)
+        require(
+            -num_layers <= layer < num_layers,
+            "layer",
+            f"from {-num_layers} to {num_layers - 1}",
+            layer,
+        )
         source, target = self.codec.encode_pairs(sources, targets)
         has_guided_head = self.is_guided and layer in (ALIGNMENT_LAYER, num_layers - 1)
 
         def attend(source: Tensor, labels: Tensor) -> Tensor:
             encoded, source_mask = model.encode(source)
             embedded = model.target_embedding(_shifted(labels))
-            _, _, scores = model.decoder(embedded, encoded, source_mask=source_mask, return_attention_scores=True)
+            _, _, scores = model.decoder(
+                embedded, encoded, source_mask=source_mask, return_attention_scores=True
+            )
             by_head = tf.cast(scores[layer], tf.float32)
-            weights = by_head[:, GUIDED_HEAD] if has_guided_head else tf.reduce_mean(by_head, axis=1)
+            weights = (
+                by_head[:, GUIDED_HEAD] if has_guided_head else tf.reduce_mean(by_head, axis=1)
+            )
             return tf.where(tf.not_equal(labels, Tokenizer.pad_id)[:, :, None], weights, 0.0)
 
         sides = [source.token_ids, target.token_ids]
-        attention = self._in_batches(attend, sides, [_width(target.token_ids), _width(source.token_ids)])
+        attention = self._in_batches(
+            attend, sides, [_width(target.token_ids), _width(source.token_ids)]
+        )
         # A row of a text has an end token, so that no axis is empty unless there are no texts.
-        positions = tf.argmax(tf.pad(attention, [[0, 0], [0, 0], [0, 1]]), axis=2, output_type=tf.int32)
+        positions = tf.argmax(
+            tf.pad(attention, [[0, 0], [0, 0], [0, 1]]), axis=2, output_type=tf.int32
+        )
         is_token = tf.sequence_mask(target.token_ids.row_lengths(), tf.shape(attention)[1])
         return Alignments(
             self._tokens("source", source.token_ids, source.lengths),
@@ -285,9 +340,13 @@ class TranslationGraph:
         def encode(source: Tensor) -> Tensor:
             encoded, mask = model.encode(source)
             weights = tf.cast(mask, tf.float32)[:, :, None]
-            return tf.reduce_sum(tf.cast(encoded, tf.float32) * weights, axis=1) / tf.reduce_sum(weights, axis=1)
+            return tf.reduce_sum(tf.cast(encoded, tf.float32) * weights, axis=1) / tf.reduce_sum(
+                weights, axis=1
+            )
 
-        return Embeddings(self._in_batches(encode, [source.token_ids], [model.config.d_model]), source.lengths)
+        return Embeddings(
+            self._in_batches(encode, [source.token_ids], [model.config.d_model]), source.lengths
+        )
 
     def tokenize(self, texts: Texts) -> Tokens:
         """Splits sources into the tokens that the model reads."""
@@ -302,16 +361,21 @@ class TranslationGraph:
     def _in_batches(
         self, function: Callable[..., Tensor], sides: list[tf.RaggedTensor], shape: list[Dimension]
     ) -> Tensor:
-        """Applies a function to the sides of pairs, in batches of similar lengths, and pads its results to a shape."""
+        """Applies a function to the sides of pairs, in batches of similar lengths, and pads its
+        results to a shape."""
 
         def compute(rows: Tensor) -> Tensor:
             results = function(*(tf.gather(side, rows).to_tensor() for side in sides))
-            missing = [[0, size - tf.shape(results)[axis]] for axis, size in enumerate(shape, start=1)]
+            missing = [
+                [0, size - tf.shape(results)[axis]] for axis, size in enumerate(shape, start=1)
+            ]
             return tf.pad(results, [[0, 0], *missing])
 
         lengths = tf.reduce_max([tf.cast(side.row_lengths(), tf.int32) for side in sides], axis=0)
         with self._read_weights():
-            return map_in_length_batches(compute, lengths, lengths, tf.zeros([tf.size(lengths), *shape]))
+            return map_in_length_batches(
+                compute, lengths, lengths, tf.zeros([tf.size(lengths), *shape])
+            )
 
 
 def _shifted(labels: Annotated[Tensor, "int32 (batch, length)"]) -> Tensor:
@@ -327,9 +391,10 @@ def _width(rows: tf.RaggedTensor) -> Tensor:
 class _Int8Matrix(NamedTuple):
     """A matrix of a model in 8 bits.
 
-    Only storage is in 8 bits. A request begins with making the matrices float32 again, in which everything is computed.
-    The integers, from -127 to 127, are multiplied with float32 scales: one for each column of a kernel, or for each row
-    of a table of embeddings, which are the columns of the logits' kernel if it is tied.
+    Only storage is in 8 bits. A request begins with making the matrices float32 again, in which
+    everything is computed. The integers, from -127 to 127, are multiplied with float32 scales: one
+    for each column of a kernel, or for each row of a table of embeddings, which are the columns of
+    the logits' kernel if it is tied.
     """
 
     integers: tf.Variable

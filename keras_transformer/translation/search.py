@@ -1,4 +1,5 @@
-"""Translations of tokenized sources, searched or drawn at random batch by batch, in the TensorFlow graph."""
+"""Translations of tokenized sources, searched or drawn at random batch by batch, in the TensorFlow
+graph."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, cast
@@ -21,8 +22,8 @@ Results = TypeVar("Results")
 
 # The most positions of a batch, including padding, unless one text has more; bounds memory.
 POSITIONS_PER_BATCH = 4096
-# Batches of a request that may be searched side by side. Most operations of a search are too small to be shared
-# among cores.
+# Batches of a request that may be searched side by side. Most operations of a search are too small
+# to be shared among cores.
 PARALLEL_SEARCHES = 4
 # To use two cores, a request is divided in half, unless that makes batches smaller than this.
 MIN_TEXTS_PER_BATCH = 16
@@ -47,14 +48,17 @@ class TranslationModel(Decodable, Protocol):
 
 
 class Sampling(NamedTuple):
-    """How translations are drawn at random, see `keras_transformer.decoding.sample`. Tensors are inputs of a graph.
+    """How translations are drawn at random, see `keras_transformer.decoding.sample`. Tensors are
+    inputs of a graph.
 
     Attributes:
         seed: of which 32 bits count. The same seed gives the same translations.
         temperature: below 1 for more probable tokens, above 1 for more variety.
         top_k: how many of the most probable tokens are drawn from. Defaults to None: all.
-        top_p: the probability that the tokens that are drawn from have together. Defaults to None: 1.
-        first_row: the number of the first text. What is drawn for a text depends on the seed and its number alone.
+        top_p: the probability that the tokens that are drawn from have together. Defaults to None:
+            1.
+        first_row: the number of the first text. What is drawn for a text depends on the seed and
+            its number alone.
     """
 
     seed: int | Tensor
@@ -69,20 +73,27 @@ class Sampling(NamedTuple):
         check("first_row", self.first_row, int)
         check_sampling(self.temperature, self.top_k, self.top_p)
         inputs = {
-            "seed": tf.constant(np.array(int(cast(int, self.seed)) % 2**32, "uint32").astype("int32")),
+            "seed": tf.constant(
+                np.array(int(cast(int, self.seed)) % 2**32, "uint32").astype("int32")
+            ),
             "temperature": tf.constant(self.temperature, tf.float32),
             "first_row": tf.constant(self.first_row, tf.int32),
         }
-        return inputs if self.top_p is None else inputs | {"top_p": tf.constant(self.top_p, tf.float32)}
+        return (
+            inputs
+            if self.top_p is None
+            else inputs | {"top_p": tf.constant(self.top_p, tf.float32)}
+        )
 
 
 class Translations(NamedTuple):
     """What a search finds for every text, the best first.
 
     Attributes:
-        scores: log probability divided by `((5 + length) / 6) ** length_penalty`; with a beam of 1, the log
-            probability.
-        token_ids: the tokens of the translations, after their prefixes and with end tokens, padded with 0.
+        scores: log probability divided by `((5 + length) / 6) ** length_penalty`; with a beam of 1,
+            the log probability.
+        token_ids: the tokens of the translations, after their prefixes and with end tokens, padded
+            with 0.
     """
 
     texts: Annotated[Tensor, "string (batch, n_best)"]
@@ -101,7 +112,9 @@ class Candidates:
 
     def __init__(self, shortlist: Shortlist, vocab_size: int, also: range) -> None:
         self.vocab_size = vocab_size
-        self.by_source = keras.Variable(shortlist.by_source, trainable=False, dtype="int32", name="by_source")
+        self.by_source = keras.Variable(
+            shortlist.by_source, trainable=False, dtype="int32", name="by_source"
+        )
         always = np.union1d(shortlist.always, [*also])
         self.always = keras.Variable(always, trainable=False, dtype="int32", name="always")
 
@@ -110,7 +123,8 @@ class Candidates:
         source: Annotated[Tensor, "int32 (batch, source length)"],
         prefix: Annotated[Tensor, "int32 (batch, prefix length)"] | None,
     ) -> Annotated[Tensor, "int32 (number of candidates,)"]:
-        """Returns the tokens that the translations of a batch may have, ascending, with those of their prefixes."""
+        """Returns the tokens that the translations of a batch may have, ascending, with those of
+        their prefixes."""
         parts = [self.always.value, tf.reshape(tf.gather(self.by_source.value, source), [-1])]
         if prefix is not None:
             parts.append(tf.maximum(tf.reshape(prefix, [-1]), Tokenizer.pad_id))
@@ -147,7 +161,9 @@ def search_tokens(
     prefix: Annotated[tf.RaggedTensor, "int32 (batch, None)"] | None = None,
     placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None = None,
     sampling: Sampling | None = None,
-) -> tuple[Annotated[Tensor, "int32 (batch, n_best, length)"], Annotated[Tensor, "float32 (batch, n_best)"]]:
+) -> tuple[
+    Annotated[Tensor, "int32 (batch, n_best, length)"], Annotated[Tensor, "float32 (batch, n_best)"]
+]:
     """Returns the tokens of the best translations of each text, padded with 0, and their scores.
 
     Args:
@@ -156,8 +172,8 @@ def search_tokens(
         max_lengths: the most tokens of each translation, without its prefix.
         n_best: at most the beam size; 1 with sampling.
         prefix: the tokens that each translation begins with.
-        placeholders: which placeholders each text has, and its translation exactly once. They are the last tokens of a
-            vocabulary.
+        placeholders: which placeholders each text has, and its translation exactly once. They are
+            the last tokens of a vocabulary.
         sampling: for translations drawn at random instead of searched.
     """
     model, decoding, candidates, output_projection = searched
@@ -197,11 +213,15 @@ def search_tokens(
         )
         if sampling:
             draw: dict[str, Any] = sampling._asdict()
-            hypotheses = sample(step, state, limits, rows=rows + draw.pop("first_row"), **draw, **arguments)
+            hypotheses = sample(
+                step, state, limits, rows=rows + draw.pop("first_row"), **draw, **arguments
+            )
         elif beam_size == 1:
             hypotheses = greedy_search(step, state, limits, **arguments)
         else:
-            arguments |= dict(beam_size=beam_size, length_penalty=decoding.length_penalty, n_best=n_best)
+            arguments |= dict(
+                beam_size=beam_size, length_penalty=decoding.length_penalty, n_best=n_best
+            )
             hypotheses = beam_search(step, state, limits, **arguments)
         padding = [[0, 0], [0, 0], [0, width - tf.shape(hypotheses.token_ids)[2]]]
         return tf.pad(hypotheses.token_ids, padding), hypotheses.scores
@@ -224,19 +244,21 @@ def map_in_length_batches(
     max_rows: Dimension = POSITIONS_PER_BATCH,
     parallel_iterations: int = 1,
 ) -> Results:
-    """Applies a function to the rows of a request in batches, and returns its results in the order of the rows.
+    """Applies a function to the rows of a request in batches, and returns its results in the order
+    of the rows.
 
-    A batch has rows of similar length. One long text does not make all others of its request pay for padding, nor for
-    the steps that it alone needs.
+    A batch has rows of similar length. One long text does not make all others of its request pay
+    for padding, nor for the steps that it alone needs.
 
     Args:
         function: takes row numbers, int32 (n,), and returns a nest of tensors (n, ...).
         lengths: rows are sorted by it, the longest first.
-        positions: what a row adds to a batch of its own length, at least 1; does not fall with the length.
+        positions: what a row adds to a batch of its own length, at least 1; does not fall with the
+            length.
         results: a nest of tensors (num_rows, ...) that the function's results are written into.
         max_rows: the most rows of a batch. Defaults to as many as fit, of one position each.
-        parallel_iterations: how many batches may be computed side by side; they are only if `function` reads no
-            variables.
+        parallel_iterations: how many batches may be computed side by side; they are only if
+            `function` reads no variables.
     """
     order = tf.argsort(lengths, direction="DESCENDING", stable=True)
     num_rows = tf.size(order)
@@ -246,7 +268,9 @@ def map_in_length_batches(
         end = tf.minimum(begin + size, num_rows)
         rows = order[begin:end]
         written = tf.nest.map_structure(
-            lambda all, some: tf.tensor_scatter_nd_update(all, rows[:, None], some), results, function(rows)
+            lambda all, some: tf.tensor_scatter_nd_update(all, rows[:, None], some),
+            results,
+            function(rows),
         )
         return end, written
 

@@ -37,7 +37,8 @@ class Translation(NamedTuple):
 
 
 class Alignment(NamedTuple):
-    """Which tokens of its source the tokens of a target come from: `Alignments` of one pair, without padding."""
+    """Which tokens of its source the tokens of a target come from: `Alignments` of one pair,
+    without padding."""
 
     source: list[str]
     target: list[str]
@@ -48,23 +49,27 @@ class Alignment(NamedTuple):
 class Translator:
     """Translates texts with a trained model (section 6.1 of the paper).
 
-    A source longer than `config.max_length` tokens, including its end token, is truncated; what is far beyond the limit
-    is not read at all. The translation of an empty, blank or invisible text is empty. With `decoding.tag`, every source
-    has that tag in front, which is one of its tokens.
+    A source longer than `config.max_length` tokens, including its end token, is truncated; what is
+    far beyond the limit is not read at all. The translation of an empty, blank or invisible text is
+    empty. With `decoding.tag`, every source has that tag in front, which is one of its tokens.
 
-    Setting a seed (`keras.utils.set_random_seed`) makes TensorFlow lose the SentencePiece models that it holds: set
-    seeds before loading a translator. A translator that was loaded is pickled as the path of its model directory, from
-    which it is loaded again. It does not work in a process that is forked later: TensorFlow's threads are not there.
+    Setting a seed (`keras.utils.set_random_seed`) makes TensorFlow lose the SentencePiece models
+    that it holds: set seeds before loading a translator. A translator that was loaded is pickled as
+    the path of its model directory, from which it is loaded again. It does not work in a process
+    that is forked later: TensorFlow's threads are not there.
 
     Args:
-        model: `Transformer`, or another `TranslationModel`; only `score` and a shortlist need a `Transformer`.
+        model: `Transformer`, or another `TranslationModel`; only `score` and a shortlist need a
+            `Transformer`.
         tokenizers: one that both languages share, or a pair.
-        language: of the texts, such as "en", by whose rules documents are divided into sentences. Defaults to None:
-            unknown.
-        is_int8: whether matrices are rounded to 8 bits, in which they are exported; the model computes in float32.
-        shortlist: the tokens among which translations are searched. Scores are then those of a model that knows only
-            these. Defaults to None: all tokens.
-        is_guided: whether the model was trained with `training.guided_alignment`. Its first head then aligns.
+        language: of the texts, such as "en", by whose rules documents are divided into sentences.
+            Defaults to None: unknown.
+        is_int8: whether matrices are rounded to 8 bits, in which they are exported; the model
+            computes in float32.
+        shortlist: the tokens among which translations are searched. Scores are then those of a
+            model that knows only these. Defaults to None: all tokens.
+        is_guided: whether the model was trained with `training.guided_alignment`. Its first head
+            then aligns.
 
     Attributes:
         graph: the same as functions of tensors, for `tf.function` and SavedModels.
@@ -95,7 +100,9 @@ class Translator:
             vocab_size = getattr(model.config, name)
             require(
                 tokenizer.vocab_size == vocab_size,
-                "tokenizer.vocab_size" if self.tokenizers.is_shared else f"{side} tokenizer.vocab_size",
+                "tokenizer.vocab_size"
+                if self.tokenizers.is_shared
+                else f"{side} tokenizer.vocab_size",
                 f"the model's {name}={vocab_size}",
                 tokenizer.vocab_size,
             )
@@ -108,7 +115,9 @@ class Translator:
             # Placeholders are the last tokens, so they are the last candidates too.
             also = self.tokenizers.target.placeholder_ids if codec.spans else range(0)
             self.candidates = Candidates(shortlist, model.config.target_vocab_size, also)
-        self.graph = TranslationGraph(model, codec, decoding, language, is_int8, self.candidates, is_guided)
+        self.graph = TranslationGraph(
+            model, codec, decoding, language, is_int8, self.candidates, is_guided
+        )
         self._traced: dict[tuple[object, ...], Callable[..., Any]] = {}
         self._process = os.getpid()
         # The arguments of `load`.
@@ -116,7 +125,9 @@ class Translator:
 
     def __reduce__(self) -> tuple[Callable[..., "Translator"], tuple[object, ...]]:
         if self._loaded_with is None:
-            raise ConfigError("only a Translator that was loaded from a model directory can be pickled or copied")
+            raise ConfigError(
+                "only a Translator that was loaded from a model directory can be pickled or copied"
+            )
         return type(self).load, self._loaded_with
 
     @classmethod
@@ -132,16 +143,19 @@ class Translator:
 
         Args:
             decoding: Defaults to the directory's own.
-            precision: "float32", or "bfloat16" for weights of half the size, and more speed on processors with
-                instructions for it. Its two to three digits may let another translation win by a narrow margin.
-                "int8-weights" rounds matrices to 8 bits, for SavedModels of a quarter of the size that compute in
-                float32. Defaults to "float32".
+            precision: "float32", or "bfloat16" for weights of half the size, and more speed on
+                processors with instructions for it. Its two to three digits may let another
+                translation win by a narrow margin. "int8-weights" rounds matrices to 8 bits, for
+                SavedModels of a quarter of the size that compute in float32. Defaults to "float32".
             language: of the texts, see `Translator`.
-            shortlist: whether translations are searched among the tokens of the directory's shortlist, if it has one.
+            shortlist: whether translations are searched among the tokens of the directory's
+                shortlist, if it has one.
 
         Raises:
-            ConfigError: It is not a model directory, it has no trained weights, or a value breaks its rule.
-            InvalidFileError: Its weights or tokenizers are damaged, or do not fit its configuration.
+            ConfigError: It is not a model directory, it has no trained weights, or a value breaks
+                its rule.
+            InvalidFileError: Its weights or tokenizers are damaged, or do not fit its
+                configuration.
             MemoryLimitError: The model takes more memory than the machine has.
         """
         model_dir = ModelDir(model_dir)
@@ -154,11 +168,19 @@ class Translator:
         if shortlist and model_dir.shortlist_path.is_file():
             files = [tokenizer.file_content for tokenizer in tokenizers.files().values()]
             source, target = tokenizers
-            shortlisted = read_shortlist(model_dir.shortlist_path, source.vocab_size, target.vocab_size, files)
+            shortlisted = read_shortlist(
+                model_dir.shortlist_path, source.vocab_size, target.vocab_size, files
+            )
         is_guided = config.training.guided_alignment > 0
         decoding = decoding or config.decoding
         translator = cls(model, tokenizers, decoding, language, is_int8, shortlisted, is_guided)
-        translator._loaded_with = (os.path.abspath(model_dir.path), decoding, precision, language, shortlist)
+        translator._loaded_with = (
+            os.path.abspath(model_dir.path),
+            decoding,
+            precision,
+            language,
+            shortlist,
+        )
         return translator
 
     @property
@@ -171,7 +193,8 @@ class Translator:
         return [translation.hypotheses[0][0] for translation in self.translate(texts)]
 
     def n_best(self, texts: Sequence[str | bytes], n: int) -> list[list[tuple[str, float]]]:
-        """Returns the `n` best translations of every text with their scores, the best first, as `translate` does."""
+        """Returns the `n` best translations of every text with their scores, the best first, as
+        `translate` does."""
         return [translation.hypotheses for translation in self.translate(texts, n)]
 
     @checked
@@ -184,23 +207,34 @@ class Translator:
         sampling: Sampling | None = None,
         tags: Sequence[str] | None = None,
     ) -> list[Translation]:
-        """Translates every text and returns its best translations with their scores, and its length.
+        """Translates every text and returns its best translations with their scores, and its
+        length.
 
         Args:
             texts: strings, or their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
             n: how many translations of each text, at most the beam size.
-            prefixes: the beginning of each translation, as well as the tokenizer can restore it, and without
-                the white space at its end. It counts for their limit of length, not for their scores, and is truncated
-                after `config.max_length` tokens. Defaults to None: nothing.
+            prefixes: the beginning of each translation, as well as the tokenizer can restore it,
+                and without the white space at its end. It counts for their limit of length, not for
+                their scores, and is truncated after `config.max_length` tokens. Defaults to None:
+                nothing.
             sampling: draws translations at random instead of searching the best; `n` is 1.
-            tags: the tag in front of each text instead of `decoding.tag`, such as ">>de<<"; "" for `decoding.tag`.
-                Defaults to None: `decoding.tag` everywhere.
+            tags: the tag in front of each text instead of `decoding.tag`, such as ">>de<<"; "" for
+                `decoding.tag`. Defaults to None: `decoding.tag` everywhere.
 
         Raises:
             ConfigError: An argument breaks its rule.
         """
-        require(1 <= n <= self.decoding.beam_size, "n", f"from 1 to the beam size {self.decoding.beam_size}", n)
-        given = {name: values for name, values in (("prefixes", prefixes), ("tags", tags)) if values is not None}
+        require(
+            1 <= n <= self.decoding.beam_size,
+            "n",
+            f"from 1 to the beam size {self.decoding.beam_size}",
+            n,
+        )
+        given = {
+            name: values
+            for name, values in (("prefixes", prefixes), ("tags", tags))
+            if values is not None
+        }
         inputs = _text_tensors(texts=texts, **given)
         for place, tag in enumerate(np.asarray(inputs.get("tags", ()))):
             if tag:
@@ -212,9 +246,14 @@ class Translator:
             require(n == 1, "n", "1 with sampling", n)
             inputs |= sampling.inputs()
             translations = self._run(self._sample, inputs, top_k=sampling.top_k)
-        rows = zip(translations.texts, translations.scores, translations.source_lengths, strict=True)
+        rows = zip(
+            translations.texts, translations.scores, translations.source_lengths, strict=True
+        )
         return [
-            Translation([(text.decode(), float(score)) for text, score in zip(texts, scores, strict=True)], int(length))
+            Translation(
+                [(text.decode(), float(score)) for text, score in zip(texts, scores, strict=True)],
+                int(length),
+            )
             for texts, scores, length in rows
         ]
 
@@ -228,14 +267,16 @@ class Translator:
     ) -> list[TranslatedDocument]:
         """Translates texts of any number of sentences, each sentence by itself.
 
-        Sentences end at line breaks and by rules for punctuation, capitals and abbreviations. One that is longer than
-        the model's `max_length` tokens is divided at commas or spaces instead of being truncated. White space between
-        sentences stays as it is. At most 200 sentences of a document are translated, and none after 8,192 tokens.
+        Sentences end at line breaks and by rules for punctuation, capitals and abbreviations. One
+        that is longer than the model's `max_length` tokens is divided at commas or spaces instead
+        of being truncated. White space between sentences stays as it is. At most 200 sentences of a
+        document are translated, and none after 8,192 tokens.
 
         Args:
             texts: strings, or their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
-            language: of the texts, such as "de", whose abbreviations are known. Defaults to None: the translator's, or
-                the abbreviations of all languages, unless they are words of another.
+            language: of the texts, such as "de", whose abbreviations are known. Defaults to None:
+                the translator's, or the abbreviations of all languages, unless they are words of
+                another.
 
         Returns:
             The translations, and whether anything was left out.
@@ -243,7 +284,9 @@ class Translator:
         Raises:
             ConfigError: An argument breaks its rule.
         """
-        documents = self._run(self.graph.translate_documents, _text_tensors(texts=texts), language=language)
+        documents = self._run(
+            self.graph.translate_documents, _text_tensors(texts=texts), language=language
+        )
         rows = zip(documents.texts, documents.was_cut, strict=True)
         return [TranslatedDocument(text.decode(), bool(was_cut)) for text, was_cut in rows]
 
@@ -262,17 +305,25 @@ class Translator:
         """
         return np.asarray(self.score_tokens(sources, targets).log_probs)
 
-    def score_tokens(self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]) -> TokenScores:
-        """Computes the same as `score`, the log probability of every token, and lengths, as NumPy arrays."""
+    def score_tokens(
+        self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]
+    ) -> TokenScores:
+        """Computes the same as `score`, the log probability of every token, and lengths, as NumPy
+        arrays."""
         return self._run(self.graph.score, _text_tensors(sources=sources, targets=targets))
 
     @checked
     def align(
-        self, sources: Sequence[str | bytes], targets: Sequence[str | bytes], layer: int = ALIGNMENT_LAYER
+        self,
+        sources: Sequence[str | bytes],
+        targets: Sequence[str | bytes],
+        layer: int = ALIGNMENT_LAYER,
     ) -> list[Alignment]:
-        """Finds which tokens of its source each token of a target comes from, by the attention of a decoder's layer.
+        """Finds which tokens of its source each token of a target comes from, by the attention of a
+        decoder's layer.
 
-        It is the mean of all heads, or, in the last layer of a model with guided alignment, that of the first.
+        It is the mean of all heads, or, in the last layer of a model with guided alignment, that of
+        the first.
 
         Args:
             sources: each is truncated after `config.max_length` tokens.
@@ -282,13 +333,19 @@ class Translator:
         Raises:
             ConfigError: The numbers differ, or there is no such layer.
         """
-        pairs = self._run(self.graph.align, _text_tensors(sources=sources, targets=targets), layer=layer)
+        pairs = self._run(
+            self.graph.align, _text_tensors(sources=sources, targets=targets), layer=layer
+        )
         alignments = []
-        rows = zip(pairs.source.pieces, pairs.target.pieces, pairs.positions, pairs.attention, strict=True)
+        rows = zip(
+            pairs.source.pieces, pairs.target.pieces, pairs.positions, pairs.attention, strict=True
+        )
         for source_pieces, target_pieces, positions, attention in rows:
             source, target = _filled(source_pieces), _filled(target_pieces)
             attention = attention[: len(target), : len(source)]
-            alignments.append(Alignment(source, target, positions[: len(target)].tolist(), attention))
+            alignments.append(
+                Alignment(source, target, positions[: len(target)].tolist(), attention)
+            )
         return alignments
 
     def encode(self, texts: Sequence[str | bytes]) -> np.ndarray:
@@ -301,14 +358,21 @@ class Translator:
 
     def tokenize(self, texts: Sequence[str | bytes]) -> list[list[str]]:
         """Returns the tokens of sources as the model reads them: truncated, with end tokens."""
-        return [_filled(pieces) for pieces in self._run(self.graph.tokenize, _text_tensors(texts=texts)).pieces]
+        return [
+            _filled(pieces)
+            for pieces in self._run(self.graph.tokenize, _text_tensors(texts=texts)).pieces
+        ]
 
-    def detokenize(self, token_ids: Annotated[Tensor, "int32 (batch, length)"]) -> Annotated[Tensor, "string (batch,)"]:
-        """Joins tokens of the target language into texts; special ones and ids outside the vocabulary are ignored."""
+    def detokenize(
+        self, token_ids: Annotated[Tensor, "int32 (batch, length)"]
+    ) -> Annotated[Tensor, "string (batch,)"]:
+        """Joins tokens of the target language into texts; special ones and ids outside the
+        vocabulary are ignored."""
         return self.tokenizers.target.detokenize(tf.convert_to_tensor(token_ids, tf.int32))
 
     def token_ids(self, texts: Sequence[str | bytes]) -> np.ndarray:
-        """Returns sources as the model takes them: int32 (batch, length), truncated, with end tokens, padded with 0."""
+        """Returns sources as the model takes them: int32 (batch, length), truncated, with end
+        tokens, padded with 0."""
         return self._run(self.graph.tokenize, _text_tensors(texts=texts)).token_ids
 
     @checked
@@ -320,22 +384,29 @@ class Translator:
         """
         return self._run(self.graph.codec.num_tokens, _text_tensors(texts=texts), side=side)
 
-    def _run(self, function: Callable[..., Any], tensors: dict[str, Tensor], **options: object) -> Any:
+    def _run(
+        self, function: Callable[..., Any], tensors: dict[str, Tensor], **options: object
+    ) -> Any:
         """Calls a function of the graph and returns its results as NumPy arrays.
 
         The function is traced once for the same options and tensors of the same names.
         """
         if os.getpid() != self._process:
             raise Error(
-                "a Translator cannot be used in a process that was forked after it was made: start processes with "
+                "a Translator cannot be used in a process that was forked after it was made: "
+                "start processes with "
                 "multiprocessing.get_context('spawn')"
             )
         # TensorFlow would make a tensor of an integer of NumPy.
         options = {name: plain(value) for name, value in options.items()}
         key = (function, *options.items(), *tensors)
         if key not in self._traced:
-            types = {name: tf.TensorSpec([None] * len(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
-            # Without AutoGraph: these functions have no Python control flow, and looking for it would dominate tracing.
+            types = {
+                name: tf.TensorSpec([None] * len(tensor.shape), tensor.dtype)
+                for name, tensor in tensors.items()
+            }
+            # Without AutoGraph: these functions have no Python control flow, and looking for it
+            # would dominate tracing.
             traceable = tf.function(functools.partial(function, **options), autograph=False)
             self._traced[key] = traceable.get_concrete_function(**types)
         return tf.nest.map_structure(np.asarray, self._traced[key](**tensors))

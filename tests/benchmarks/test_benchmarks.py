@@ -26,22 +26,32 @@ def test_fit_recovers_a_power_law(exponent):
 
 @pytest.mark.slow
 def test_only_the_recurrent_layer_has_a_loop():
-    held = {"self-attention": {}, "recurrent": {}, "convolutional": {"k": 3}, "restricted self-attention": {"r": 5}}
+    held = {
+        "self-attention": {},
+        "recurrent": {},
+        "convolutional": {"k": 3},
+        "restricted self-attention": {"r": 5},
+    }
     loops = [kind for kind in KINDS if has_loop(forward(kind, n=16, d=4, **held[kind]))]
     assert loops == ["recurrent"]
 
 
 def connects_ends(layers, length):
-    """Returns whether the output of a stack of layers at the last position depends on the input at the first."""
+    """Returns whether the output of a stack of layers at the last position depends on the input at
+    the first."""
 
     def last_output(first):
         hidden = np.full((1, length, 4), 0.5, "float32")
         hidden[0, 0, :] = first
         for layer in layers:
-            hidden = layer(hidden, hidden) if isinstance(layer, MultiHeadAttention) else layer(hidden)
+            hidden = (
+                layer(hidden, hidden) if isinstance(layer, MultiHeadAttention) else layer(hidden)
+            )
         return keras.ops.convert_to_numpy(hidden)[0, -1]
 
-    return not np.array_equal(last_output(np.zeros(4)), last_output(np.array([1e3, -1e3, 2e3, 5e2])))
+    return not np.array_equal(
+        last_output(np.zeros(4)), last_output(np.array([1e3, -1e3, 2e3, 5e2]))
+    )
 
 
 @pytest.mark.slow
@@ -72,7 +82,9 @@ def test_command_writes_measurements_and_picture(tmp_path):
     printed = run_python("-m", "benchmarks.table1", "--quick", "--repeats", "1", *files, cwd=ROOT)
     assert "restricted self-attention" in printed and "tensorflow" in printed
     sweeps = json.loads((tmp_path / "table1.json").read_text())["sweeps"]
-    assert [(sweep["layer"], sweep["over"]) for sweep in sweeps] == [(sweep.kind, sweep.over) for sweep in SWEEPS]
+    assert [(sweep["layer"], sweep["over"]) for sweep in sweeps] == [
+        (sweep.kind, sweep.over) for sweep in SWEEPS
+    ]
     for sweep in sweeps:
         assert len(sweep["seconds"]) == len(sweep["values"]) == 4 and min(sweep["seconds"]) > 0
         assert sweep["exponent"] == fit_power_law(sweep["values"], sweep["seconds"])[0]

@@ -1,4 +1,5 @@
-"""Tests of the benchmarks: what is counted, the arithmetic of the tables, and what is written. No times."""
+"""Tests of the benchmarks: what is counted, the arithmetic of the tables, and what is written. No
+times."""
 
 import collections
 import json
@@ -11,8 +12,6 @@ import pytest
 import tensorflow as tf
 from conftest import sentence_pairs as invented_pairs
 from fresh_process import run_python
-from keras_transformer.training.batches.vocabulary import train_tokenizer
-from keras_transformer.training.text.corpus import SentencePairs
 
 from benchmarks import long_corpus, machine, memory, scaling, startup, text, training
 from benchmarks.command import settings_of
@@ -22,6 +21,8 @@ from benchmarks.processes import ROOT, RunFailed, run_for_report, skipped
 from benchmarks.training_task import prepare
 from keras_transformer.config import TransformerConfig
 from keras_transformer.models import build_transformer
+from keras_transformer.training.batches.vocabulary import train_tokenizer
+from keras_transformer.training.text.corpus import SentencePairs
 
 SIZES = dict(num_layers=2, d_model=16, d_ff=24, num_heads=2, dropout=0.1)
 
@@ -93,7 +94,10 @@ def test_table_and_json_file_contain_all_measurements(tmp_path, capsys):
     assert written["settings"] == {"pairs": 7} and written["machine"] == machine.machine()
     (written,) = written["comparisons"]
     assert [run["value"] for run in written["reports"]["fast"]] == [9000, 8000]
-    assert written["failures"] == {"absent": "skipped: no"} and list(written["reports"]) == ["fast", "slow"]
+    assert written["failures"] == {"absent": "skipped: no"} and list(written["reports"]) == [
+        "fast",
+        "slow",
+    ]
 
 
 def test_report_and_error_of_a_process_are_its_last_lines(tmp_path):
@@ -103,7 +107,9 @@ def test_report_and_error_of_a_process_are_its_last_lines(tmp_path):
     assert run_for_report([sys.executable, "-c", code], path) == {"value": 42}
     with pytest.raises(RunFailed, match="^ModuleNotFoundError: No module named 'nowhere'$"):
         run_for_report([sys.executable, "-c", "import nowhere"])
-    assert startup.time_to_first_line([sys.executable, "-c", "print(input())"], "line\n")["value"] > 0
+    assert (
+        startup.time_to_first_line([sys.executable, "-c", "print(input())"], "line\n")["value"] > 0
+    )
     with pytest.raises(RunFailed, match="^exit status 0$"):
         startup.time_to_first_line([sys.executable, "-c", ""])
 
@@ -129,21 +135,33 @@ def test_target_tokens_are_subwords_and_end_tokens(task, tokenizer):
 
 
 def texts_of(tokenizer, rows):
-    sentences = [[i for i in row if i not in (tokenizer.pad_id, tokenizer.end_id)] for row in rows.tolist()]
-    return [text.decode() for text in tokenizer.detokenize(tf.ragged.constant(sentences, tf.int32)).numpy()]
+    sentences = [
+        [i for i in row if i not in (tokenizer.pad_id, tokenizer.end_id)] for row in rows.tolist()
+    ]
+    return [
+        text.decode()
+        for text in tokenizer.detokenize(tf.ragged.constant(sentences, tf.int32)).numpy()
+    ]
 
 
 def test_stock_model_has_as_many_parameters_as_transformer():
-    transformer = build_transformer(TransformerConfig(source_vocab_size=50, target_vocab_size=50, **SIZES))
+    transformer = build_transformer(
+        TransformerConfig(source_vocab_size=50, target_vocab_size=50, **SIZES)
+    )
     stock = stock_keras.build_stock_transformer(50, 64, **SIZES)
     assert stock.count_params() == transformer.count_params()
 
 
 def test_stock_loss_is_the_mean_over_real_tokens():
-    labels, logits = np.array([[1, 0]]), np.log([[[0.2, 0.5, 0.3], [0.9, 0.05, 0.05]]]).astype("float32")
+    labels, logits = (
+        np.array([[1, 0]]),
+        np.log([[[0.2, 0.5, 0.3], [0.9, 0.05, 0.05]]]).astype("float32"),
+    )
     # The smoothed labels: 0.1 divided among the three tokens, and 0.9 for the label.
     expected = -(0.9 * np.log(0.5) + 0.1 / 3 * np.log(0.2 * 0.5 * 0.3))
-    assert float(stock_keras.smoothed_crossentropy(0.1)(labels, logits)) == pytest.approx(expected, rel=1e-5)
+    assert float(stock_keras.smoothed_crossentropy(0.1)(labels, logits)) == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 def test_matrix_products_of_a_small_model_equal_a_count_by_hand():
@@ -153,8 +171,12 @@ def test_matrix_products_of_a_small_model_equal_a_count_by_hand():
     decoder = 3 * 4 * 12 + 2 * (3 * 2 * 3) * 2 + 3 * 4 * 4
     decoder += 3 * 4 * 4 + 2 * 4 * 8 + 2 * (3 * 2 * 2) * 2 + 3 * 4 * 4 + 2 * (3 * 4 * 6)
     logits = 3 * 4 * 5
-    assert sum(p.repeats * math.prod(p.stack) * p.m * p.k * p.n for p in products) == encoder + decoder + logits
-    # Each product is computed three times. With twice the layers, all but the logits are computed twice as often.
+    assert (
+        sum(p.repeats * math.prod(p.stack) * p.m * p.k * p.n for p in products)
+        == encoder + decoder + logits
+    )
+    # Each product is computed three times. With twice the layers, all but the logits are computed
+    # twice as often.
     assert len(matrix_products.make_operations(products, "float32")) == 3 * len(products)
     twice = matrix_products.forward_products(1, 2, 3, 3, 5, {**sizes, "num_layers": 2})
     assert len(matrix_products.make_operations(twice, "float32")) == 3 * (2 * len(products) - 1)
@@ -174,7 +196,8 @@ def test_isa_and_cores_hold_for_all_processes_that_are_started():
         "sys.argv = ['x', '--json', 'x', '--isa', 'avx2', '--cores', '1']\n"
         "parse_options(make_parser('x', None))\n"
         "print(restrictions(), machine()['isa'], machine()['cores'], sep='; ')\n"
-        "code = 'import json, os; print(json.dumps([*os.sched_getaffinity(0), *map(os.environ.get, %r)]))'\n"
+        "code = 'import json, os; print(json.dumps([*os.sched_getaffinity(0), "
+        "*map(os.environ.get, %r)]))'\n"
         f"print(*run_for_report([sys.executable, '-c', code % {list(machine.AVX2_ENVIRONMENT)}]))"
     )
     printed = run_python("-c", code, cwd=ROOT).split("\n")
@@ -185,7 +208,9 @@ def test_peak_memory_is_that_of_the_command():
     # Memory of this process, which must not be counted.
     here = np.ones(20 * 2**20)
     code = "import sys; held = bytearray(b'x') * (100 * 2**20)"
-    measured = run_for_report([sys.executable, "-m", "benchmarks.peak_memory", sys.executable, "-c", code])
+    measured = run_for_report(
+        [sys.executable, "-m", "benchmarks.peak_memory", sys.executable, "-c", code]
+    )
     assert 100 <= measured["value"] < 150 < here.nbytes / 2**20
 
 
@@ -199,7 +224,9 @@ def reports_of(path):
     tables = json.loads(path.read_text())["comparisons"]
     assert [table["failures"] for table in tables] == [{}] * len(tables)
     return {
-        table["title"]: {name: [run["value"] for run in runs] for name, runs in table["reports"].items()}
+        table["title"]: {
+            name: [run["value"] for run in runs] for name, runs in table["reports"].items()
+        }
         for table in tables
     }
 
@@ -223,7 +250,9 @@ def test_training_runs(tiny_sizes, tmp_path, monkeypatch, capsys):
     chosen = (training.TRAIN_COMMAND, "stock Keras", "matrix products, by core")
     monkeypatch.setattr(training, "PRECISIONS", ("float32",))
     monkeypatch.setattr(
-        training, "contenders", lambda *arguments: {name: all_contenders(*arguments)[name] for name in chosen}
+        training,
+        "contenders",
+        lambda *arguments: {name: all_contenders(*arguments)[name] for name in chosen},
     )
     run_command(training, monkeypatch, "--repeats", 1, "--json", tmp_path / "training.json")
     (values,) = reports_of(tmp_path / "training.json").values()
@@ -253,7 +282,17 @@ def test_memory_runs(tiny_sizes, tmp_path, monkeypatch):
 def test_long_corpus_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(long_corpus, "NUM_VALID_PAIRS", 5)
     monkeypatch.setattr(long_corpus, "VOCAB_SIZE", 400)
-    run_command(long_corpus, monkeypatch, "--pairs", 300, 600, "--steps", 1, "--json", tmp_path / "long_corpus.json")
+    run_command(
+        long_corpus,
+        monkeypatch,
+        "--pairs",
+        300,
+        600,
+        "--steps",
+        1,
+        "--json",
+        tmp_path / "long_corpus.json",
+    )
     tables = reports_of(tmp_path / "long_corpus.json")
     assert [list(values) for values in tables.values()] == [["300 pairs", "600 pairs"]] * 2
 
@@ -262,13 +301,23 @@ def test_long_corpus_runs(tmp_path, monkeypatch):
 def test_scaling_runs(tmp_path, monkeypatch):
     sizes = ("--workers", 1, 2, "--rows", 2, "--steps", 1, "--repeats", 1)
     run_command(scaling, monkeypatch, *sizes, "--json", tmp_path / "scaling.json")
-    assert list(reports_of(tmp_path / "scaling.json")["training step"]) == ["workers: 1", "workers: 2"]
+    assert list(reports_of(tmp_path / "scaling.json")["training step"]) == [
+        "workers: 1",
+        "workers: 2",
+    ]
 
 
-def test_scaling_gives_the_tokens_of_a_batch_by_the_seconds_of_a_step(tmp_path, monkeypatch, capsys):
-    reports = {1: {"value": 900, "sum": 0, "versions": {}}, 2: {"value": 600, "sum": 50, "versions": {}}}
+def test_scaling_gives_the_tokens_of_a_batch_by_the_seconds_of_a_step(
+    tmp_path, monkeypatch, capsys
+):
+    reports = {
+        1: {"value": 900, "sum": 0, "versions": {}},
+        2: {"value": 600, "sum": 50, "versions": {}},
+    }
     monkeypatch.setattr(scaling, "measure_workers", lambda number, rows, steps: reports[number])
-    run_command(scaling, monkeypatch, "--workers", 1, 2, "--rows", 64, "--json", tmp_path / "scaling.json")
+    run_command(
+        scaling, monkeypatch, "--workers", 1, 2, "--rows", 64, "--json", tmp_path / "scaling.json"
+    )
     *_, last = capsys.readouterr().out.splitlines()
     # 64 rows of 30 tokens.
     assert last == "workers: 2: 3,200 target tokens/s; adding up gradients takes 50 ms"

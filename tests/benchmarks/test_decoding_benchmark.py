@@ -7,7 +7,6 @@ import shutil
 import threading
 
 import pytest
-from keras_transformer.export.ctranslate2 import export_ctranslate2
 from test_comparison import invented_text, run_command
 
 from benchmarks import decoding, server_load, trained_models
@@ -16,6 +15,7 @@ from benchmarks.decoding import agreement
 from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, prepare, send_requests
 from benchmarks.processes import contender
 from keras_transformer.config import DecodingConfig
+from keras_transformer.export.ctranslate2 import export_ctranslate2
 from keras_transformer.translation import Translator
 
 
@@ -27,7 +27,11 @@ def pairs():
 @pytest.fixture(scope="module")
 def task(tmp_path_factory, tiny_model_dir, pairs):
     task, translator = prepare(
-        tmp_path_factory.mktemp("task"), tiny_model_dir, pairs, beam_sizes=(BEAM_SIZE,), length_penalty=0.0
+        tmp_path_factory.mktemp("task"),
+        tiny_model_dir,
+        pairs,
+        beam_sizes=(BEAM_SIZE,),
+        length_penalty=0.0,
     )
     export_ctranslate2(translator, task.path / "ctranslate2")
     return task
@@ -35,7 +39,9 @@ def task(tmp_path_factory, tiny_model_dir, pairs):
 
 @pytest.fixture(scope="module")
 def translator(tiny_model_dir):
-    return Translator.load(tiny_model_dir, DecodingConfig(BEAM_SIZE, length_penalty=0.0, max_extra_tokens=64))
+    return Translator.load(
+        tiny_model_dir, DecodingConfig(BEAM_SIZE, length_penalty=0.0, max_extra_tokens=64)
+    )
 
 
 @pytest.mark.slow
@@ -53,7 +59,10 @@ def test_requests_contain_each_sentence_once_the_longest_first(task, pairs, tran
 @pytest.mark.slow
 def test_saved_model_and_ctranslate2_give_the_same_translations(task, translator):
     answers = {}
-    for name, module in ((decoding.SAVED_MODEL, "saved_model"), (decoding.CTRANSLATE2, "ctranslate2")):
+    for name, module in (
+        (decoding.SAVED_MODEL, "saved_model"),
+        (decoding.CTRANSLATE2, "ctranslate2"),
+    ):
         assert task.read_answers(name) is None
         measured = contender(module, task.path, "--answers", name)()
         assert measured["sentences"] == len(task.facts["sources"])
@@ -63,8 +72,18 @@ def test_saved_model_and_ctranslate2_give_the_same_translations(task, translator
     expected = [list(best[0]) for best in translator.n_best(task.facts["sources"], 1)]
     assert [text for text, _ in answers[decoding.SAVED_MODEL]] == [text for text, _ in expected]
     agreed = agreement(answers[decoding.SAVED_MODEL], answers[decoding.CTRANSLATE2])
-    assert agreed["equal"] == agreed["sentences"] == len(expected) and agreed["score_difference"] < 1e-3
-    contender("saved_model", task.path, "--answers", "one thread", "--executor", "SINGLE_THREADED_EXECUTOR")()
+    assert (
+        agreed["equal"] == agreed["sentences"] == len(expected)
+        and agreed["score_difference"] < 1e-3
+    )
+    contender(
+        "saved_model",
+        task.path,
+        "--answers",
+        "one thread",
+        "--executor",
+        "SINGLE_THREADED_EXECUTOR",
+    )()
     assert [text for text, _ in task.read_answers("one thread")] == [text for text, _ in expected]
 
 
@@ -98,13 +117,19 @@ def test_requests_are_answered_at_once_and_in_order():
 
 def contenders_by_table(monkeypatch, cores, **options):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(cores)))
-    monkeypatch.setattr("ctranslate2.get_supported_compute_types", lambda device: {"int8", "float32", "bfloat16"})
+    monkeypatch.setattr(
+        "ctranslate2.get_supported_compute_types", lambda device: {"int8", "float32", "bfloat16"}
+    )
     return [list(table.contenders) for table in decoding.comparisons("task", **options)]
 
 
 def test_engines_are_compared_on_the_cores_that_there_are_at_the_moment(monkeypatch):
     float32, best, greedy, single = contenders_by_table(monkeypatch, cores=3)
-    assert float32 == greedy == ["SavedModel", "SavedModel, 3 at once", "CTranslate2", "CTranslate2, 3 at once"]
+    assert (
+        float32
+        == greedy
+        == ["SavedModel", "SavedModel, 3 at once", "CTranslate2", "CTranslate2, 3 at once"]
+    )
     assert best[-1] == "CTranslate2, bfloat16, 3 at once"
     beam = ["SavedModel", "SavedModel, 3 threads", "CTranslate2", "CTranslate2, 3 threads"]
     beam.append("SavedModel, single-threaded executor")
@@ -122,7 +147,9 @@ def test_ctranslate2_reads_texts_as_imported_tokenizers_do(task, tmp_path):
     for side in ("source", "target"):
         shutil.copy(ours / "tokenizer.model", tmp_path / f"{side}.sentencepiece.model")
     source, target, space = load_tokenizers(tmp_path)
-    assert (source is target, space) == (False, "") and target.decode(source.encode("the dog")) == "the dog"
+    assert (source is target, space) == (False, "") and target.decode(
+        source.encode("the dog")
+    ) == "the dog"
 
 
 def scripted(value, **more):
@@ -138,7 +165,18 @@ def test_time_of_a_sentence_alone_is_in_milliseconds(monkeypatch):
 @pytest.mark.long
 def test_decoding_runs(tmp_path, monkeypatch, capsys, tiny_model_dir):
     path = tmp_path / "decoding.json"
-    arguments = ("--model-dir", tiny_model_dir, "--sentences", 3, "--json", path, "--cores", 1, "--repeats", 1)
+    arguments = (
+        "--model-dir",
+        tiny_model_dir,
+        "--sentences",
+        3,
+        "--json",
+        path,
+        "--cores",
+        1,
+        "--repeats",
+        1,
+    )
     cores = os.sched_getaffinity(0)
     try:
         # The other tables have the same contenders with other options.

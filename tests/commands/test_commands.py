@@ -1,4 +1,5 @@
-"""What `train`, `translate`, `evaluate`, `score` and `plot` do with the texts that they are given."""
+"""What `train`, `translate`, `evaluate`, `score` and `plot` do with the texts that they are
+given."""
 
 import gzip
 import io
@@ -22,7 +23,8 @@ from keras_transformer.model_dir import ModelDir
 
 @pytest.fixture(scope="module", autouse=True)
 def loads_once():
-    """Loads and compiles a model once for all commands that run in this process with the same settings."""
+    """Loads and compiles a model once for all commands that run in this process with the same
+    settings."""
     load, set_seed, loaded = Translator.load, keras.utils.set_random_seed, {}
 
     def load_once(model_dir, decoding=None, *settings):
@@ -56,16 +58,30 @@ def test_train_reads_shards_and_several_corpora_and_holds_pairs_out(tmp_path, ca
         suffix = ("gz", "xz", "zst")[number]
         for side, language in enumerate(("en", "de")):
             with open_compressed(f"{number}.{language}.{suffix}", "wt", encoding="utf-8") as file:
-                file.writelines(f"{pair[side]}\n" for pair in pairs[100 * number : 100 * number + 100])
+                file.writelines(
+                    f"{pair[side]}\n" for pair in pairs[100 * number : 100 * number + 100]
+                )
     pathlib.Path("few.en").write_text("".join(f"{source}\n" for source, _ in pairs[:30]))
-    pathlib.Path("few.de").write_text("".join(f"{source}\n" for source, _ in pairs[:10]) + "eins zwei drei\n" * 20)
+    pathlib.Path("few.de").write_text(
+        "".join(f"{source}\n" for source, _ in pairs[:10]) + "eins zwei drei\n" * 20
+    )
     sizes = ["num_layers=1", "d_model=8", "d_ff=8", "num_heads=1"]
     main(
         [
             *("train", "--model-dir", "model", "--config", "demo", "--valid-size", "25"),
             *("--source", "?.en.*", "few.en", "--target", "?.de.*", "few.de"),
-            *("--set", "data.weights=[1, 3]", "data.remove_copies=true", *(f"model.{size}" for size in sizes)),
-            *("--set", "tokenizer.vocab_size=400", "training.steps=1", "training.precision=float32"),
+            *(
+                "--set",
+                "data.weights=[1, 3]",
+                "data.remove_copies=true",
+                *(f"model.{size}" for size in sizes),
+            ),
+            *(
+                "--set",
+                "tokenizer.vocab_size=400",
+                "training.steps=1",
+                "training.precision=float32",
+            ),
         ]
     )
     captured = capsys.readouterr()
@@ -82,7 +98,8 @@ def test_train_reads_shards_and_several_corpora_and_holds_pairs_out(tmp_path, ca
 
 @pytest.fixture
 def translate(tiny_model_dir, tmp_path, monkeypatch, capsys):
-    """Runs the command in this process with a text as standard input; returns what it writes to the two streams."""
+    """Runs the command in this process with a text as standard input; returns what it writes to the
+    two streams."""
 
     def translate(text, *options):
         (tmp_path / "source").write_bytes(text)
@@ -95,7 +112,14 @@ def translate(tiny_model_dir, tmp_path, monkeypatch, capsys):
 
 
 def test_translate_answers_every_line_with_one_line(translator, translate):
-    lines = [b"Anna sees a tree.", b"", b"the dog buys two apples.", b"\xff\xfe", b"  ", b"x" * 5000]
+    lines = [
+        b"Anna sees a tree.",
+        b"",
+        b"the dog buys two apples.",
+        b"\xff\xfe",
+        b"  ",
+        b"x" * 5000,
+    ]
     output = translate("\ufeff".encode() + b"\n".join(lines) + b"\n")
     answers = output.out.split("\n")
     assert answers.pop() == ""
@@ -109,7 +133,12 @@ def test_translate_answers_every_line_with_one_line(translator, translate):
 
 @pytest.mark.slow
 def test_translate_documents_answers_every_line_with_one_line(translator, translate):
-    lines = ["Anna sees a tree. Anna buys two apples.", "", "Zoë greets the bridge. " + "x" * 5000, "Mr. Anna. Zoë"]
+    lines = [
+        "Anna sees a tree. Anna buys two apples.",
+        "",
+        "Zoë greets the bridge. " + "x" * 5000,
+        "Mr. Anna. Zoë",
+    ]
     output = translate("\n".join(lines).encode() + b"\n", "--documents", "--language", "en")
     answers = output.out.split("\n")
     assert answers.pop() == ""
@@ -117,7 +146,8 @@ def test_translate_documents_answers_every_line_with_one_line(translator, transl
     assert answers == [result.text.replace("\n", " ") for result in actual]
     said = [line for line in output.err.splitlines() if "a part has no translation" in line]
     assert said == [
-        "line 3: a part has no translation: a document may have 200 sentences and 8,192 tokens, and a word the model's "
+        "line 3: a part has no translation: a document may have 200 sentences and 8,192 tokens, "
+        "and a word the model's "
         "64 tokens"
     ]
 
@@ -145,7 +175,10 @@ def test_translate_with_prefixes_and_sampling(translate, tmp_path, monkeypatch, 
         prefix.write_text(content)
         with pytest.raises(SystemExit):
             answers_with("--prefix", prefix)
-        assert f"{prefix}: there must be as many lines as in standard input; {said}" in capsys.readouterr().err
+        assert (
+            f"{prefix}: there must be as many lines as in standard input; {said}"
+            in capsys.readouterr().err
+        )
 
 
 @pytest.mark.slow
@@ -167,7 +200,9 @@ def test_evaluate_prints_scores_with_signatures_or_json(tiny_model_dir, known_pa
     assert "case:mixed" in printed and "tok:13a" in printed
     main([*arguments, "--json"])
     result = json.loads(capsys.readouterr().out)
-    assert result["bleu"]["score"] == pytest.approx(100) and result["bleu"]["interval"] == pytest.approx(0)
+    assert result["bleu"]["score"] == pytest.approx(100) and result["bleu"][
+        "interval"
+    ] == pytest.approx(0)
     assert "tok:13a" in result["bleu"]["signature"] and set(result) == {"bleu", "chrf"}
 
 
@@ -178,17 +213,26 @@ def test_score_prefers_the_known_translation(tiny_model_dir, known_pairs, text, 
         return [float(line) for line in capsys.readouterr().out.splitlines()]
 
     right = scores(known_pairs["--reference"])
-    wrong = scores(text("wrong.de", "der Hund hat zwei Äpfel, kauft!\nAnna hat einen Baum, sieht!\n"))
+    wrong = scores(
+        text("wrong.de", "der Hund hat zwei Äpfel, kauft!\nAnna hat einen Baum, sieht!\n")
+    )
     assert len(right) == 2 and all(0 >= score > other for score, other in zip(right, wrong))
 
 
 def test_evaluate_and_score_say_which_lines_they_cut(tiny_model_dir, text, capsys):
-    source, target = text("a.en", ENGLISH + "x" * 100 + "\n"), text("a.de", "y" * 100 + "\n" + GERMAN)
+    source, target = (
+        text("a.en", ENGLISH + "x" * 100 + "\n"),
+        text("a.de", "y" * 100 + "\n" + GERMAN),
+    )
     main(["score", "--model-dir", str(tiny_model_dir), "--source", source, "--target", target])
     said = [line for line in capsys.readouterr().err.splitlines() if "truncated" in line]
-    assert len(said) == 2 and all(line.endswith("too many tokens, truncated to model.max_length=64") for line in said)
+    assert len(said) == 2 and all(
+        line.endswith("too many tokens, truncated to model.max_length=64") for line in said
+    )
     assert said[0].startswith(f"{source}, line 3: ") and said[1].startswith(f"{target}, line 1: ")
-    main(["evaluate", "--model-dir", str(tiny_model_dir), "--source", source, "--reference", target])
+    main(
+        ["evaluate", "--model-dir", str(tiny_model_dir), "--source", source, "--reference", target]
+    )
     said = [line for line in capsys.readouterr().err.splitlines() if "truncated" in line]
     assert len(said) == 1 and said[0].startswith(f"{source}, line 3: ")
 

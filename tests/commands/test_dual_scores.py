@@ -1,4 +1,5 @@
-"""`score --reverse-model-dir`: by the log probabilities that the command prints for each direction."""
+"""`score --reverse-model-dir`: by the log probabilities that the command prints for each
+direction."""
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from keras_transformer.commands.main import main
 
 
 @pytest.mark.slow
-def test_dual_scores_are_those_of_both_directions(tiny_model_dir, wordpiece_model_dir, text, capsys):
+def test_dual_scores_are_those_of_both_directions(
+    tiny_model_dir, wordpiece_model_dir, text, capsys
+):
     english, german = (list(side) for side in zip(*sentence_pairs()[:10], strict=True))
     german = german[:5] + german[:5]
     files = {"en": text("en", english), "de": text("de", german)}

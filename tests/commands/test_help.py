@@ -25,7 +25,8 @@ def test_version(capsys):
 
 def test_help_imports_nothing_heavy():
     code = (
-        "import sys; sys.argv = ['keras-transformer', '--help']; import keras_transformer.commands.main as cli\n"
+        "import sys; sys.argv = ['keras-transformer', '--help']; import "
+        "keras_transformer.commands.main as cli\n"
         "try: cli.main()\n"
         "except SystemExit: pass\n"
         "print(sorted({'tensorflow', 'keras', 'numpy', 'yaml', 'jax'} & set(sys.modules)))"

@@ -1,4 +1,5 @@
-"""Mistakes on the command line end with one clear line and a non-zero exit code, and leave no incomplete files."""
+"""Mistakes on the command line end with one clear line and a non-zero exit code, and leave no
+incomplete files."""
 
 import dataclasses
 import errno
@@ -28,9 +29,19 @@ VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
     [
         ("", "the following arguments are required: COMMAND (see keras-transformer --help)"),
         ("trian --source a.en", "argument COMMAND: invalid choice: 'trian'"),
-        ("translate", "the following arguments are required: --model-dir (see keras-transformer translate --help)"),
-        ("translate --model-dir a --beam 4", "unrecognized arguments: --beam 4 (see keras-transformer --help)"),
-        ("export --model-dir a --output b --format tflite", "argument --format: invalid choice: 'tflite'"),
+        (
+            "translate",
+            "the following arguments are required: --model-dir (see keras-transformer translate "
+            "--help)",
+        ),
+        (
+            "translate --model-dir a --beam 4",
+            "unrecognized arguments: --beam 4 (see keras-transformer --help)",
+        ),
+        (
+            "export --model-dir a --output b --format tflite",
+            "argument --format: invalid choice: 'tflite'",
+        ),
         ("plot --output a.png", "--model-dir must be given"),
     ],
 )
@@ -55,94 +66,127 @@ TEXT = "--source a.en --reference a.de"
 PAIRS = "--source a.en --target a.de"
 FOUR = f"{PAIRS} --valid-source a.en --valid-target a.de"
 PICTURE = "plot --text a --output a.html"
-ONE_TRAINING_TEXT = "give the training text in one way: by --source and --target, by --pairs, or by --tfds"
+ONE_TRAINING_TEXT = (
+    "give the training text in one way: by --source and --target, by --pairs, or by --tfds"
+)
 ONE_VALIDATION_TEXT = (
-    "give the validation text in one way: by --valid-source and --valid-target, by --valid-pairs, or held out of the "
+    "give the validation text in one way: by --valid-source and --valid-target, by --valid-pairs, "
+    "or held out of the "
     "training text by --valid-fraction or --valid-size"
 )
 # All with `--model-dir trained`, unless they say otherwise.
 MISTAKES = {
     "translate --beam-size 0": "--beam-size must be positive; received --beam-size=0",
-    f"translate --beam-size {'9' * 50}": "--beam-size must be at most 1,000; received --beam-size=999",
+    f"translate --beam-size {'9' * 50}": "--beam-size must be at most 1,000; received "
+    "--beam-size=999",
     "translate --beam-size 2.5": "argument --beam-size: invalid int value: '2.5'",
     "translate --length-penalty nan": "--length-penalty must be at least 0 and finite; received",
-    "translate --length-penalty 5.1": "--length-penalty must be at most 5; received --length-penalty=5.1",
+    "translate --length-penalty 5.1": "--length-penalty must be at most 5; received "
+    "--length-penalty=5.1",
     "translate --n-best 5": "--n-best must be at most the beam size 4; received --n-best=5",
     "translate --n-best 4 --beam-size 2": "--n-best must be at most the beam size 2; received",
     "translate --seed 1": "--seed needs --sample",
     "translate --sample --n-best 2": "give either --sample or --n-best",
-    "translate --documents --sample": "--documents cannot be combined with --sample, --n-best or --prefix",
+    "translate --documents --sample": "--documents cannot be combined with --sample, --n-best or "
+    "--prefix",
     "translate --language de": "--language needs --documents",
     "translate --sample --top-p 1.5": "--top-p must be above 0 and at most 1; received --top-p=1.5",
     "translate --prefix absent": "--prefix must be a file that exists; received --prefix='absent'",
     "translate --tag de": "--tag must be a tag such as <bt> or >>de<<; received --tag='de'",
-    "translate --model-dir ''": "--model-dir must be a text that is not empty; received --model-dir=''",
+    "translate --model-dir ''": "--model-dir must be a text that is not empty; received "
+    "--model-dir=''",
     "translate --model-dir a.en": "--model-dir must be a directory; received --model-dir='a.en'",
     "translate --model-dir absent": "absent: not a model directory (it has no config.yaml)",
     "translate --model-dir untrained": "untrained: no trained weights",
     f"evaluate {TEXT} --model-dir .": ".: not a model directory",
     f"evaluate {TEXT} --model-dir untrained": "untrained: no trained weights",
-    f"evaluate {TEXT} --source absent.en": "--source must be a file that exists, or - for standard input; received",
-    f"evaluate {TEXT} --reference untrained": "--reference must be a file that exists, or - for standard input",
+    f"evaluate {TEXT} --source absent.en": "--source must be a file that exists, or - for "
+    "standard input; received",
+    f"evaluate {TEXT} --reference untrained": "--reference must be a file that exists, or - for "
+    "standard input",
     f"evaluate {TEXT} --source empty": "empty: the file is empty",
-    f"score {PAIRS} --target 'a\nb'": "--target must be a file that exists, or - for standard input; received",
-    f"score {PAIRS} --source - --target -": "can be read only once; received --source -, --target -",
+    f"score {PAIRS} --target 'a\nb'": "--target must be a file that exists, or - for standard "
+    "input; received",
+    f"score {PAIRS} --source - --target -": "can be read only once; received --source -, --target "
+    "-",
     f"score {PAIRS} --model-dir 'many\nlines'": "many lines: not a model directory",
     "export --output b --model-dir .": ".: not a model directory",
     "export --output a.en": "--output must be a directory; received --output='a.en'",
-    "export --output [x]*": "--output must be a path without any of * ? [ \\; received --output='[x]*'",
+    "export --output [x]*": "--output must be a path without any of * ? [ \\; received "
+    "--output='[x]*'",
     "export --output ''": "--output must be a text that is not empty; received --output=''",
     "export --output a\udcff": "--output must be valid UTF-8; received --output='a\\udcff'",
-    "export --output b --languages english": "--languages must be two languages, such as en-de; received",
-    "export --output b --license ''": "--license must be a text that is not empty; received --license=''",
+    "export --output b --languages english": "--languages must be two languages, such as en-de; "
+    "received",
+    "export --output b --license ''": "--license must be a text that is not empty; received "
+    "--license=''",
     "average": "trained: no checkpoints to average",
     "average --model-dir .": ".: not a model directory",
     "average --last 0": "--last must be positive; received --last=0",
     "average --last 1 --best 1": "give either --last or --best",
     "plot --text ' ' --output a.png": "--text must be a text that is not blank; received",
-    "plot --text a --output a.doc": "--output must be a file ending in .png, .svg, .pdf or .html; received",
+    "plot --text a --output a.doc": "--output must be a file ending in .png, .svg, .pdf or .html; "
+    "received",
     "plot --text a\udcff --output a.png": "--text must be valid UTF-8; received --text='a\\udcff'",
     "plot --layer 1 --output a.png": "--layer needs --text",
     f"{PICTURE} --model-dir .": ".: not a model directory",
     f"{PICTURE} --model-dir trained untrained": "--text needs one --model-dir; received 2",
     f"{PICTURE} --layer 0": "--layer must be a positive number, all or last; received --layer='0'",
     f"{PICTURE} --head last": "--head must be a positive number or all; received --head='last'",
-    f"{PICTURE} --layer 5": "--layer must be at most 4, as many as the model has; received --layer='5'",
-    f"{PICTURE} --head 5": "--head must be at most 4, as many as the model has; received --head='5'",
+    f"{PICTURE} --layer 5": "--layer must be at most 4, as many as the model has; received "
+    "--layer='5'",
+    f"{PICTURE} --head 5": "--head must be at most 4, as many as the model has; received "
+    "--head='5'",
     "serve --port 65536": "--port must be at most 65,535; received --port=65536",
     "synthesize --output a": "give --source to distill, or --target to translate back",
     "synthesize --source a.en --sample --output a": "--sample is for back-translation",
     f"train {FOUR} --devices 99": "--devices must be at most 64; received --devices=99",
     f"train {FOUR} --config ''": "--config must be a text that is not empty; received --config=''",
     f"train {FOUR} --config absent.yaml": "absent.yaml: No such file or directory",
-    f"train {FOUR} --config multi3k": "--config must be a .yaml file or one of annotated, demo, fine-tune",
-    f"train {FOUR} --config key.yaml": "key.yaml: unknown configuration key 'training.step'; did you mean 'st",
+    f"train {FOUR} --config multi3k": "--config must be a .yaml file or one of annotated, demo, "
+    "fine-tune",
+    f"train {FOUR} --config key.yaml": "key.yaml: unknown configuration key 'training.step'; did "
+    "you mean 'st",
     f"train {FOUR} --config open.yaml": "open.yaml, line 3: cannot be read as YAML",
     f"train {FOUR} --set d_model=8": "--set must be given SECTION.KEY=VALUE; received 'd_model=8'",
-    f"train {FOUR} --set model.activation=rleu": "--set model.activation=rleu: model.activation must be",
-    f"train {FOUR} --set model.d_modle=64": "unknown configuration key 'model.d_modle'; did you mean 'd_model'?",
-    f"train {FOUR} --set model.dropout=2": "model.dropout must be at least 0 and below 1; received model.dropout=2",
-    f"train {FOUR} --set data.weights=[1,2]": "data.weights must be a list of one number for each corpus, here",
-    f"train {FOUR} --set data.source_script=Latn1": "data.source_script must be the name of a Unicode script",
-    f"train {FOUR} --set data.target_script=Thai": "filters leave none of the 2 sentence pairs: 2 by target_",
-    f"train {FOUR} --valid-target absent": "--valid-target must be a file that exists, a pattern of files such as "
+    f"train {FOUR} --set model.activation=rleu": "--set model.activation=rleu: model.activation "
+    "must be",
+    f"train {FOUR} --set model.d_modle=64": "unknown configuration key 'model.d_modle'; did you "
+    "mean 'd_model'?",
+    f"train {FOUR} --set model.dropout=2": "model.dropout must be at least 0 and below 1; "
+    "received model.dropout=2",
+    f"train {FOUR} --set data.weights=[1,2]": "data.weights must be a list of one number for each "
+    "corpus, here",
+    f"train {FOUR} --set data.source_script=Latn1": "data.source_script must be the name of a "
+    "Unicode script",
+    f"train {FOUR} --set data.target_script=Thai": "filters leave none of the 2 sentence pairs: 2 "
+    "by target_",
+    f"train {FOUR} --valid-target absent": "--valid-target must be a file that exists, a pattern "
+    "of files such as "
     "'news-*.en.gz', or - for standard input",
     f"train {PAIRS}": ONE_VALIDATION_TEXT,
     f"train {PAIRS} --valid-source a.en": ONE_VALIDATION_TEXT,
     f"train {PAIRS} --valid-size 1 --valid-fraction 0.1": ONE_VALIDATION_TEXT,
     f"train {FOUR} --valid-pairs a.en": ONE_VALIDATION_TEXT,
     f"train {PAIRS} --valid-fraction 1": "--valid-fraction must be above 0 and below 1; received",
-    f"train {PAIRS} --valid-size 3": "--valid-size must be at most the number of different sentence pairs, 2",
+    f"train {PAIRS} --valid-size 3": "--valid-size must be at most the number of different "
+    "sentence pairs, 2",
     f"train {PAIRS} --pairs a.en --valid-size 1": ONE_TRAINING_TEXT,
     "train --source a.en --valid-size 1": ONE_TRAINING_TEXT,
     "train --pairs a.en --tfds x": ONE_TRAINING_TEXT,
-    "train --pairs a.en --valid-size 1": "a.en: line 1 must have exactly one tab; received 'the dog runs'",
+    "train --pairs a.en --valid-size 1": "a.en: line 1 must have exactly one tab; received 'the "
+    "dog runs'",
     "train --pairs b* --valid-size 1": "b*: no file matches this pattern",
-    f"train {FOUR} --source a.de": "must be given as many files; received 2 (a.de, a.en) and 1 (a.de)",
-    f"train {FOUR} --source - --valid-source -": "can be read only once; received --source -, --valid-source -",
-    f"build-shortlist --model-dir tagged {PAIRS} --links new": "set decoding.tag in tagged/config.yaml to one of <a>",
-    f"score {PAIRS} --model-dir trained --reverse-model-dir tagged": "set decoding.tag in tagged/config.yaml",
-    f"score {PAIRS} --model-dir tagged": "trained with tagged sources only; give --tag, one of <a>, <b>",
+    f"train {FOUR} --source a.de": "must be given as many files; received 2 (a.de, a.en) and 1 "
+    "(a.de)",
+    f"train {FOUR} --source - --valid-source -": "can be read only once; received --source -, "
+    "--valid-source -",
+    f"build-shortlist --model-dir tagged {PAIRS} --links new": "set decoding.tag in "
+    "tagged/config.yaml to one of <a>",
+    f"score {PAIRS} --model-dir trained --reverse-model-dir tagged": "set decoding.tag in "
+    "tagged/config.yaml",
+    f"score {PAIRS} --model-dir tagged": "trained with tagged sources only; give --tag, one of "
+    "<a>, <b>",
     "train --tfds ''": "--tfds must be a text that is not empty; received --tfds=''",
 }
 
@@ -151,15 +195,24 @@ def test_mistakes_are_found_before_tensorflow_is_loaded(text, tmp_path):
     text("a.en", ENGLISH), text("a.de", GERMAN), text("empty", "")
     for name in ("trained", "untrained", "tagged"):
         (tmp_path / name).mkdir()
-        ModelDir(tmp_path / name).write_config(Config(TransformerConfig.preset("tiny", **VOCABULARIES)))
-    settings = dict(training=TrainingConfig(guided_alignment=0.1), data=DataConfig(tags=["<a>", "<b>"]))
+        ModelDir(tmp_path / name).write_config(
+            Config(TransformerConfig.preset("tiny", **VOCABULARIES))
+        )
+    settings = dict(
+        training=TrainingConfig(guided_alignment=0.1), data=DataConfig(tags=["<a>", "<b>"])
+    )
     tagged = ModelDir(tmp_path / "tagged")
     tagged.write_config(dataclasses.replace(tagged.read_config(), **settings))
     text("trained/best.weights.h5", "")
     text("tagged/best.weights.h5", "")
     text("key.yaml", "training:\n  step: 5\n"), text("open.yaml", "model:\n  d_model: [1\n")
-    commands = [command if "--model-dir" in command else f"{command} --model-dir trained" for command in MISTAKES]
-    said = run_python("-c", NO_TENSORFLOW, input=json.dumps([*map(shlex.split, commands)]), cwd=tmp_path).splitlines()
+    commands = [
+        command if "--model-dir" in command else f"{command} --model-dir trained"
+        for command in MISTAKES
+    ]
+    said = run_python(
+        "-c", NO_TENSORFLOW, input=json.dumps([*map(shlex.split, commands)]), cwd=tmp_path
+    ).splitlines()
     assert len(said) == len(MISTAKES)
     for line, (command, expected) in zip(said, MISTAKES.items()):
         message, code = json.loads(line)
@@ -179,13 +232,17 @@ OUTPUTS = {
 
 
 @pytest.mark.parametrize(("arguments", "output"), OUTPUTS.items())
-def test_a_file_that_exists_is_not_replaced_and_an_input_never(arguments, output, text, fails, tmp_path, monkeypatch):
+def test_a_file_that_exists_is_not_replaced_and_an_input_never(
+    arguments, output, text, fails, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     text("a.en", ENGLISH), text("a.de", GERMAN), text(output, "foreign")
     command, *options = shlex.split(arguments)
     model = [] if command == "augment" else ["--model-dir", "model"]
     message = fails(command, *model, *options)
-    assert message.endswith(f"{output}: the file exists already; write to another one, or give --overwrite")
+    assert message.endswith(
+        f"{output}: the file exists already; write to another one, or give --overwrite"
+    )
     if (given := {"--source", "--target"} & {*options}) and command != "build-shortlist":
         (name,) = given
         options[options.index(name) + 1] = output
@@ -203,7 +260,9 @@ def test_a_file_that_exists_is_not_replaced_and_an_input_never(arguments, output
     ],
     ids=["different lengths", "empty", "invalid UTF-8"],
 )
-def test_bad_text_is_named_and_no_model_directory_is_made(text, fails, tmp_path, source, target, expected):
+def test_bad_text_is_named_and_no_model_directory_is_made(
+    text, fails, tmp_path, source, target, expected
+):
     model_dir = tmp_path / "model"
     message = fails("train", *train_arguments(text, source, target), "--model-dir", model_dir)
     for part in expected:
@@ -214,32 +273,54 @@ def test_bad_text_is_named_and_no_model_directory_is_made(text, fails, tmp_path,
 def test_a_vocabulary_larger_than_the_text_supports_is_refused(text, fails, tmp_path):
     model_dir = tmp_path / "model"
     message = fails("train", *train_arguments(text), "--model-dir", model_dir)
-    assert "tokenizer.vocab_size must be at most" in message and "received tokenizer.vocab_size=1500" in message
+    assert (
+        "tokenizer.vocab_size must be at most" in message
+        and "received tokenizer.vocab_size=1500" in message
+    )
     assert not model_dir.exists()
 
 
 @pytest.mark.parametrize("format, package", [("ctranslate2", "ctranslate2"), ("onnx", "tf2onnx")])
-def test_a_missing_package_of_a_format_is_named_with_its_extra(fails, tmp_path, monkeypatch, format, package):
+def test_a_missing_package_of_a_format_is_named_with_its_extra(
+    fails, tmp_path, monkeypatch, format, package
+):
     monkeypatch.setitem(sys.modules, package, None)
-    message = fails("export", "--model-dir", tmp_path, "--output", tmp_path / "out", "--format", format)
+    message = fails(
+        "export", "--model-dir", tmp_path, "--output", tmp_path / "out", "--format", format
+    )
     assert message.endswith(
-        f"error: --format {format} needs the package {package}: pip install 'keras3-transformer[{format}]'"
+        f"error: --format {format} needs the package {package}: pip install "
+        f"'keras3-transformer[{format}]'"
     )
 
 
 REFUSED = {
     "ctranslate2": [
-        *(("--beam-size", 1), ("--length-penalty", 1), ("--precision", "bfloat16"), ("--signatures", "score")),
-        *(("--no-verify",), ("--serving-default", "score"), ("--languages", "en-de"), ("--license", "MIT")),
+        *(
+            ("--beam-size", 1),
+            ("--length-penalty", 1),
+            ("--precision", "bfloat16"),
+            ("--signatures", "score"),
+        ),
+        *(
+            ("--no-verify",),
+            ("--serving-default", "score"),
+            ("--languages", "en-de"),
+            ("--license", "MIT"),
+        ),
     ],
     "hugging-face": [("--precision", "int8-weights"), ("--signatures", "score"), ("--no-verify",)],
     "onnx": [("--beam-size", 1), ("--languages", "en-de")],
 }
 
 
-@pytest.mark.parametrize("format, option", [(format, option) for format in REFUSED for option in REFUSED[format]])
+@pytest.mark.parametrize(
+    "format, option", [(format, option) for format in REFUSED for option in REFUSED[format]]
+)
 def test_settings_are_refused_where_they_would_be_lost(fails, tmp_path, format, option):
-    message = fails("export", "--model-dir", tmp_path, "--output", tmp_path / "out", "--format", format, *option)
+    message = fails(
+        "export", "--model-dir", tmp_path, "--output", tmp_path / "out", "--format", format, *option
+    )
     assert option[0] in message and f"must not be given with --format {format}" in message
 
 
@@ -247,19 +328,37 @@ def test_an_endless_line_is_one_line(tiny_model_dir, fails, monkeypatch):
     with open("/dev/zero") as zeros:
         monkeypatch.setattr(sys, "stdin", zeros)
         message = fails("translate", "--model-dir", tiny_model_dir)
-    error = "translate: error: standard input: line 1 must have at most 1,048,576 bytes; it has more"
+    error = (
+        "translate: error: standard input: line 1 must have at most 1,048,576 bytes; it has more"
+    )
     assert message == f"keras-transformer {error}"
 
 
 @pytest.mark.parametrize(
     ("stream", "name", "command"),
-    [("<&-", "input", "translate"), (">&-", "output", "translate"), (">&-", "output", "train --print-config")],
+    [
+        ("<&-", "input", "translate"),
+        (">&-", "output", "translate"),
+        (">&-", "output", "train --print-config"),
+    ],
 )
 def test_a_closed_stream_is_one_line(tiny_model_dir, stream, name, command):
-    arguments = [sys.executable, "-m", "keras_transformer", *command.split(), "--model-dir", str(tiny_model_dir)]
-    result = subprocess.run(["sh", "-c", f'exec "$@" {stream}', "sh", *arguments], capture_output=True, text=True)
+    arguments = [
+        sys.executable,
+        "-m",
+        "keras_transformer",
+        *command.split(),
+        "--model-dir",
+        str(tiny_model_dir),
+    ]
+    result = subprocess.run(
+        ["sh", "-c", f'exec "$@" {stream}', "sh", *arguments], capture_output=True, text=True
+    )
     assert result.returncode == 1
-    assert result.stderr == f"keras-transformer {command.split()[0]}: error: standard {name} is closed\n"
+    assert (
+        result.stderr
+        == f"keras-transformer {command.split()[0]}: error: standard {name} is closed\n"
+    )
 
 
 @pytest.mark.parametrize("kind", ["external link", "soft link", "external data"])
@@ -271,17 +370,25 @@ def test_weights_that_point_to_other_files_are_refused(tiny_model_dir, fails, tm
     shutil.copy(tiny_model_dir / "best.weights.h5", secret)
     with h5py.File(model_dir / "best.weights.h5", "r+") as file:
         names = []
-        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+        file.visititems(
+            lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None
+        )
         name = next(name for name in names if file[name].size > 1)
         shape, dtype = file[name].shape, file[name].dtype
         del file[name]
         if kind == "external link":
             file[name] = h5py.ExternalLink(str(secret), f"/{name}")
         elif kind == "soft link":
-            file[name] = h5py.SoftLink(f"/{next(n for n in names if n != name and file[n].shape == shape)}")
+            file[name] = h5py.SoftLink(
+                f"/{next(n for n in names if n != name and file[n].shape == shape)}"
+            )
         else:
             file.create_dataset(name, shape, dtype, external=[(str(secret), 0, h5py.h5f.UNLIMITED)])
-    problem = "the file is damaged" if kind == "external data" else "these weights do not fit the model in config.yaml"
+    problem = (
+        "the file is damaged"
+        if kind == "external data"
+        else "these weights do not fit the model in config.yaml"
+    )
     assert f"{model_dir}/best.weights.h5: {problem}" in fails("translate", "--model-dir", model_dir)
 
 
@@ -294,7 +401,10 @@ def test_weights_that_point_to_other_files_are_refused(tiny_model_dir, fails, tm
         (ConfigError("d_model must\nbe positive"), "d_model must be positive"),
         (DivergedError("the loss is nan"), "the loss is nan"),
         (LockedError("another training runs here"), "another training runs here"),
-        (FileNotFoundError(errno.ENOENT, "No such file or directory", "a.en"), "a.en: No such file or directory"),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file or directory", "a.en"),
+            "a.en: No such file or directory",
+        ),
         (OSError("a.h5: cannot be read"), "a.h5: cannot be read"),
         (MemoryLimitError("a request of 7 GiB"), "a request of 7 GiB"),
         (MemoryError(), "out of memory"),

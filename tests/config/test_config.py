@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from keras_transformer import TransformerConfig, build_transformer
-from keras_transformer.config import Config, DataConfig, DecodingConfig, TokenizerConfig, TrainingConfig
+from keras_transformer.config import (
+    Config,
+    DataConfig,
+    DecodingConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
 from keras_transformer.config.model import ACTIVATIONS, MAX_PARAMETERS
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.config.values import check_keys, from_dict
@@ -52,7 +58,10 @@ def test_an_unknown_preset_is_refused():
         ("num_layer", "did you mean 'num_layers'?"),
         ("dmodel", "did you mean 'd_model'?"),
         ("tie_embedding", "did you mean 'tie_embeddings'?"),
-        ("xyzzy", "known keys: source_vocab_size, target_vocab_size, num_layers, num_encoder_layers,"),
+        (
+            "xyzzy",
+            "known keys: source_vocab_size, target_vocab_size, num_layers, num_encoder_layers,",
+        ),
     ],
 )
 def test_an_unknown_key_names_the_nearest(key, hint):
@@ -115,7 +124,9 @@ def test_a_model_value_that_breaks_its_rule_is_named(values, rule):
 
 
 def test_the_key_dim_that_follows_from_d_model_is_named():
-    message = message_of(TransformerConfig, **VOCABULARIES, positions="rotary", d_model=12, num_heads=4)
+    message = message_of(
+        TransformerConfig, **VOCABULARIES, positions="rotary", d_model=12, num_heads=4
+    )
     assert message == "model.key_dim must be even if positions='rotary'; received model.key_dim=3"
 
 
@@ -138,7 +149,10 @@ SCRIPT = "the name of a Unicode script, such as Latin, or several with commas"
         ("training", {"decay": "linear"}, "one of inverse_sqrt, cosine, constant"),
         ("training", {"average_last": 6}, "at most keep_checkpoints=5"),
         ("training", {"average_last": 5, "average_best": 2}, "0 if average_best=2"),
-        *(("data", {"weights": [weight]}, "at least 0.001") for weight in (0, 1e-300, 0.00099, float("nan"))),
+        *(
+            ("data", {"weights": [weight]}, "at least 0.001")
+            for weight in (0, 1e-300, 0.00099, float("nan"))
+        ),
         *(("data", {"weights": [weight]}, "at most 1,000") for weight in (1001, float("inf"))),
         ("data", {"weights": [True]}, "of type float"),
         ("data", {"weights": 2}, LIST),
@@ -162,15 +176,24 @@ MODEL = TransformerConfig.preset("tiny", **VOCABULARIES, key_dim=5, neighborhood
 
 
 def test_a_whole_configuration_is_read_as_it_was_written(tmp_path):
-    config = Config(MODEL, TokenizerConfig("unigram", 100), DecodingConfig(2, 1.0), TrainingConfig(clip_norm=0.5))
-    config = dataclasses.replace(config, data=DataConfig(weights=[2, 0.5], source_script="Latin", remove_copies=True))
+    config = Config(
+        MODEL,
+        TokenizerConfig("unigram", 100),
+        DecodingConfig(2, 1.0),
+        TrainingConfig(clip_norm=0.5),
+    )
+    config = dataclasses.replace(
+        config, data=DataConfig(weights=[2, 0.5], source_script="Latin", remove_copies=True)
+    )
     ModelDir(tmp_path).write_config(config)
     assert ModelDir(tmp_path).read_config() == config
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
 
 def test_numbers_of_numpy_are_written_as_others(tmp_path):
-    model = TransformerConfig(np.int64(100), np.int32(100), key_dim=np.int16(4), dropout=np.float32(0.25))
+    model = TransformerConfig(
+        np.int64(100), np.int32(100), key_dim=np.int16(4), dropout=np.float32(0.25)
+    )
     config = Config(model, training=TrainingConfig(steps=np.int64(5), clip_norm=np.float64(2)))
     ModelDir(tmp_path).write_config(config)
     assert ModelDir(tmp_path).read_config() == config
@@ -179,7 +202,9 @@ def test_numbers_of_numpy_are_written_as_others(tmp_path):
 def test_an_empty_or_missing_section_has_its_defaults(tmp_path):
     content = "format_version: 2\nmodel: {source_vocab_size: 9, target_vocab_size: 9}\ntraining:\n"
     (tmp_path / "config.yaml").write_text(content)
-    assert ModelDir(tmp_path).read_config() == Config(TransformerConfig(source_vocab_size=9, target_vocab_size=9))
+    assert ModelDir(tmp_path).read_config() == Config(
+        TransformerConfig(source_vocab_size=9, target_vocab_size=9)
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,7 +212,10 @@ def test_an_empty_or_missing_section_has_its_defaults(tmp_path):
     [
         ("format_version: 2\nmodel: 5", "model must be a mapping; received model=5"),
         ("[1]", "the file must hold a mapping; received list"),
-        ("format_version: 2\nmodle: {}", "unknown configuration key 'modle'; did you mean 'model'?"),
+        (
+            "format_version: 2\nmodle: {}",
+            "unknown configuration key 'modle'; did you mean 'model'?",
+        ),
         ("format_version: 2\ndecoding: {beam_size: 0}", "model.source_vocab_size is required"),
     ],
 )
@@ -200,17 +228,27 @@ def test_a_file_with_a_mistake_is_named(tmp_path, text, message):
 def test_separate_vocabularies_have_separate_embeddings():
     message = message_of(Config, MODEL, TokenizerConfig("bpe", 100, shared=False))
     assert message == (
-        "model.tie_embeddings must be 'target' or 'none' if tokenizer.shared=False; received model.tie_embeddings='all'"
+        "model.tie_embeddings must be 'target' or 'none' if tokenizer.shared=False; received "
+        "model.tie_embeddings='all'"
     )
-    config = Config(dataclasses.replace(MODEL, tie_embeddings="target"), TokenizerConfig("bpe", 100, shared=False))
+    config = Config(
+        dataclasses.replace(MODEL, tie_embeddings="target"),
+        TokenizerConfig("bpe", 100, shared=False),
+    )
     sizes = config.with_vocab_sizes(90, 80).model
     assert (sizes.source_vocab_size, sizes.target_vocab_size) == (90, 80)
 
 
 def test_values_of_different_sections_must_fit_each_other():
-    message = message_of(Config, MODEL, TokenizerConfig("wordpiece", 100), training=TrainingConfig(subword_dropout=0.1))
+    message = message_of(
+        Config,
+        MODEL,
+        TokenizerConfig("wordpiece", 100),
+        training=TrainingConfig(subword_dropout=0.1),
+    )
     assert message == (
-        "training.subword_dropout must be 0 if tokenizer.kind=wordpiece; received training.subword_dropout=0.1"
+        "training.subword_dropout must be 0 if tokenizer.kind=wordpiece; received "
+        "training.subword_dropout=0.1"
     )
 
 
@@ -226,11 +264,19 @@ def test_values_of_different_sections_must_fit_each_other():
         dict(feed_forward_bias=False, gated=True, positions="rotary"),
         dict(normalization="rms", norm_first=True, query_key_norm=True, key_dim=5, value_dim=3),
         dict(num_key_value_heads=2, key_dim=5, value_dim=3, attention_bias=True, positions="alibi"),
-        dict(num_key_value_heads=1, num_encoder_layers=3, query_key_norm=True, tie_embeddings="target", positions="t5"),
+        dict(
+            num_key_value_heads=1,
+            num_encoder_layers=3,
+            query_key_norm=True,
+            tie_embeddings="target",
+            positions="t5",
+        ),
     ],
 )
 def test_the_number_of_parameters_is_that_of_the_model(changes):
-    config = TransformerConfig.preset("tiny", **{**VOCABULARIES, "d_model": 16, "d_ff": 24, **changes})
+    config = TransformerConfig.preset(
+        "tiny", **{**VOCABULARIES, "d_model": 16, "d_ff": 24, **changes}
+    )
     assert config.num_parameters == build_transformer(config).count_params()
 
 
@@ -238,7 +284,9 @@ def test_more_parameters_than_fit_a_machine_are_refused():
     largest = TransformerConfig(**VOCABULARIES, num_layers=600, d_model=1024, d_ff=800)
     assert 9e9 < largest.num_parameters <= MAX_PARAMETERS
     message = message_of(dataclasses.replace, largest, d_ff=10_000)
-    assert message.startswith("the sizes in the section model must make at most 10,000,000,000 parameters; they make ")
+    assert message.startswith(
+        "the sizes in the section model must make at most 10,000,000,000 parameters; they make "
+    )
 
 
 def test_an_activation_is_one_of_keras_that_keeps_the_width():

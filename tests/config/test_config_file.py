@@ -1,4 +1,5 @@
-"""YAML files and `--set`: what is read as a number, and hostile text that is rejected immediately, in one line."""
+"""YAML files and `--set`: what is read as a number, and hostile text that is rejected immediately,
+in one line."""
 
 import inspect
 import pathlib
@@ -8,13 +9,16 @@ import typing
 
 import pytest
 import yaml
-from keras_transformer.training.recipe import load_recipe
 
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.config.yaml_file import parse_value, read_sections
 from keras_transformer.errors import ConfigError
+from keras_transformer.training.recipe import load_recipe
 
-NINES = "".join(f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi"))
+NINES = "".join(
+    f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi")
+)
 MERGES = NINES.replace("[", "{<<: [").replace("]", "]}")
 
 
@@ -37,23 +41,47 @@ def refused(tmp_path):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        pytest.param("a: &a [x, x]\n" + NINES, "line 2: ... (an alias may stand for a single value only)", id="laughs"),
         pytest.param(
-            "a: &a {x: 1}\n" + MERGES, "line 2: ... (an alias may stand for a single value only)", id="merges"
+            "a: &a [x, x]\n" + NINES,
+            "line 2: ... (an alias may stand for a single value only)",
+            id="laughs",
         ),
-        pytest.param("&a [*a]", "line 1: ... (an alias may stand for a single value only)", id="endless"),
+        pytest.param(
+            "a: &a {x: 1}\n" + MERGES,
+            "line 2: ... (an alias may stand for a single value only)",
+            id="merges",
+        ),
+        pytest.param(
+            "&a [*a]", "line 1: ... (an alias may stand for a single value only)", id="endless"
+        ),
         pytest.param("[" * 5000, "line 1: ... (nested deeper than 10 levels)", id="brackets"),
         pytest.param("{a: " * 4000, "line 1: ... (nested deeper than 10 levels)", id="braces"),
         pytest.param("- " * 5000, "line 1: ... (nested deeper than 10 levels)", id="dashes"),
-        pytest.param("\n".join(" " * i + "a:" for i in range(150)), "line 10: ... (nested deeper", id="indents"),
+        pytest.param(
+            "\n".join(" " * i + "a:" for i in range(150)),
+            "line 10: ... (nested deeper",
+            id="indents",
+        ),
         pytest.param("#" * 20_001, "... (longer than 20,000 characters)", id="long"),
-        pytest.param("a: " + "1" * 5000, "... (a number or the code of a character is too large)", id="digits"),
-        pytest.param('a: "\\Uffffffff"', "... (a number or the code of a character is too large)", id="character"),
+        pytest.param(
+            "a: " + "1" * 5000,
+            "... (a number or the code of a character is too large)",
+            id="digits",
+        ),
+        pytest.param(
+            'a: "\\Uffffffff"',
+            "... (a number or the code of a character is too large)",
+            id="character",
+        ),
         pytest.param("a: \x07", "... (the character 0x7 is not allowed)", id="control"),
-        pytest.param("model: {d_ff: 1, d_ff: 2}", "line 1: ... (the key 'd_ff' is given twice)", id="twice"),
+        pytest.param(
+            "model: {d_ff: 1, d_ff: 2}", "line 1: ... (the key 'd_ff' is given twice)", id="twice"
+        ),
         pytest.param("a: 1\n---\nb: 2", "line 2: ... (but found another document)", id="documents"),
         pytest.param("? [a]\n: 1", "line 1: ... (found unhashable key)", id="key"),
-        pytest.param("a: !!python/object/apply:os.system [exit]", "line 1: ... (the tag", id="call"),
+        pytest.param(
+            "a: !!python/object/apply:os.system [exit]", "line 1: ... (the tag", id="call"
+        ),
         pytest.param("a: !!python/name:os.system", "line 1: ... (the tag", id="name"),
         pytest.param("a: !!python/tuple [1]", "line 1: ... (the tag", id="tuple"),
         pytest.param("a: !!timestamp x", "line 1: ... (the tag", id="timestamp"),
@@ -61,7 +89,8 @@ def refused(tmp_path):
     ],
 )
 def test_hostile_text_is_refused_at_once(refused, text, problem):
-    # Of the processor, which other processes do not change: without a limit it takes minutes, or all memory.
+    # Of the processor, which other processes do not change: without a limit it takes minutes, or
+    # all memory.
     begin = time.process_time()
     message = refused(text)
     assert time.process_time() - begin < 30
@@ -71,19 +100,35 @@ def test_hostile_text_is_refused_at_once(refused, text, problem):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("model: {num_layers: 1000000}", "model.num_layers must be at most 1,000; received model.num_layers=1000000"),
+        (
+            "model: {num_layers: 1000000}",
+            "model.num_layers must be at most 1,000; received model.num_layers=1000000",
+        ),
         ("training: {seed: 4294967296}", "training.seed must be at most 4,294,967,295; received"),
         (
             "training: {clip_norm: .inf}",
             "training.clip_norm must be positive and finite; received training.clip_norm=inf",
         ),
-        ("training: {consistency: 1e999}", "training.consistency must be at least 0 and finite; received"),
-        ("training: {peak_learning_rate: .nan}", "training.peak_learning_rate must be positive and finite; received"),
-        ("training: {peak_learning_rate: %s}" % ("1" * 400), "training.peak_learning_rate must be positive and finite"),
-        ("decoding: {length_penalty: -.inf}", "decoding.length_penalty must be at least 0 and finite; received"),
+        (
+            "training: {consistency: 1e999}",
+            "training.consistency must be at least 0 and finite; received",
+        ),
+        (
+            "training: {peak_learning_rate: .nan}",
+            "training.peak_learning_rate must be positive and finite; received",
+        ),
+        (
+            "training: {peak_learning_rate: %s}" % ("1" * 400),
+            "training.peak_learning_rate must be positive and finite",
+        ),
+        (
+            "decoding: {length_penalty: -.inf}",
+            "decoding.length_penalty must be at least 0 and finite; received",
+        ),
         (
             "model: {num_layers: 1000, d_model: 100000, d_ff: 1000000}",
-            "the sizes in the section model must make at most 10,000,000,000 parameters; they make 520,0",
+            "the sizes in the section model must make at most 10,000,000,000 parameters; they "
+            "make 520,0",
         ),
     ],
 )
@@ -93,21 +138,35 @@ def test_absurd_sizes_are_refused(refused, text, problem):
 
 def test_every_number_has_a_limit_that_its_description_states():
     for section, cls in SECTIONS.items():
-        texts = re.findall(r"^ {4}(\w+): (.*?)(?=\n {4}\w|\n\n)", inspect.getdoc(cls), re.DOTALL | re.MULTILINE)
+        texts = re.findall(
+            r"^ {4}(\w+): (.*?)(?=\n {4}\w|\n\n)", inspect.getdoc(cls), re.DOTALL | re.MULTILINE
+        )
         for name, annotation in typing.get_type_hints(cls, include_extras=True).items():
-            options = [o for o in typing.get_args(annotation) if o is not type(None)] or [annotation]
+            options = [o for o in typing.get_args(annotation) if o is not type(None)] or [
+                annotation
+            ]
             option = annotation if typing.get_origin(annotation) is typing.Annotated else options[0]
-            if typing.get_origin(option) is not typing.Annotated or option.__origin__ not in (int, float):
+            if typing.get_origin(option) is not typing.Annotated or option.__origin__ not in (
+                int,
+                float,
+            ):
                 assert option not in (int, float), f"{section}.{name} has no rule"
                 continue
             *_, last = option.__metadata__
             assert not last.holds(10**18), f"{section}.{name}"
-            limit, description = last.text.rpartition("at most ")[2], " ".join(dict(texts)[name].split())
+            limit, description = (
+                last.text.rpartition("at most ")[2],
+                " ".join(dict(texts)[name].split()),
+            )
             is_stated = re.search(rf"\b(at most|to) {limit}\b(?!,\d)", description, re.IGNORECASE)
-            assert is_stated or "below 1" in limit or "at most `keep_checkpoints`" in description, f"{section}.{name}"
+            assert is_stated or "below 1" in limit or "at most `keep_checkpoints`" in description, (
+                f"{section}.{name}"
+            )
 
 
-@pytest.mark.parametrize("empty", ["", "model:", "training: ~", "training:\nmodel: {}\n", "# nothing"])
+@pytest.mark.parametrize(
+    "empty", ["", "model:", "training: ~", "training:\nmodel: {}\n", "# nothing"]
+)
 def test_an_empty_section_is_its_defaults(tmp_path, empty):
     path = tmp_path / "recipe.yaml"
     path.write_text(empty)
@@ -179,12 +238,32 @@ def test_a_file_that_never_ends_is_refused(tmp_path):
     ("text", "overrides", "blamed"),
     [
         ("model: {dropout: 2}", ["training.steps=5"], "model.dropout must be"),
-        ("model: {dropout: 2}", ["model.dropout=3"], "--set model.dropout=3: model.dropout must be"),
-        ("model: {dropout: 0.1}", ["model.dropout=[1", "training.steps=5"], "--set model.dropout=[1: the value cannot"),
-        ("", ["model.d_model=100", "training.steps=5"], "--set model.d_model=100: model.d_model must be a multiple"),
+        (
+            "model: {dropout: 2}",
+            ["model.dropout=3"],
+            "--set model.dropout=3: model.dropout must be",
+        ),
+        (
+            "model: {dropout: 0.1}",
+            ["model.dropout=[1", "training.steps=5"],
+            "--set model.dropout=[1: the value cannot",
+        ),
+        (
+            "",
+            ["model.d_model=100", "training.steps=5"],
+            "--set model.d_model=100: model.d_model must be a multiple",
+        ),
         ("model: {activation: training.steps}", ["training.steps=5"], "model.activation must be"),
-        ("training: {steps: -1}", ["training.steps=5", "training.seed=-1"], "--set training.seed=-1: training.seed"),
-        ("", ["model.dropout=2", "model.dropout=2"], "--set model.dropout=2, --set model.dropout=2: model.dropout"),
+        (
+            "training: {steps: -1}",
+            ["training.steps=5", "training.seed=-1"],
+            "--set training.seed=-1: training.seed",
+        ),
+        (
+            "",
+            ["model.dropout=2", "model.dropout=2"],
+            "--set model.dropout=2, --set model.dropout=2: model.dropout",
+        ),
         (
             "training: []",
             ["training.steps=5"],
@@ -196,19 +275,39 @@ def test_a_file_that_never_ends_is_refused(tmp_path):
             "unknown configuration key 'model.d_mode'; did you mean 'd_model'",
         ),
         ("data: {terms: 2}", ["decoding.terms={a: b}"], "data.terms must be"),
-        ("", ["data.augment={typos: 2}", "training.steps=5"], "--set data.augment={typos: 2}: data.augment.typos must"),
-        ("", ["model.preset=big", "model.num_heads=7", "training.seed=5"], "--set model.preset=big, --set model.num_h"),
-        ("", ["model.(=1", "training.steps=5"], "--set model.(=1: unknown configuration key 'model.('"),
-        ("", ["decoding.beam_size=\n\n0"], "--set decoding.beam_size=\\n\\n0: decoding.beam_size must be positive"),
+        (
+            "",
+            ["data.augment={typos: 2}", "training.steps=5"],
+            "--set data.augment={typos: 2}: data.augment.typos must",
+        ),
+        (
+            "",
+            ["model.preset=big", "model.num_heads=7", "training.seed=5"],
+            "--set model.preset=big, --set model.num_h",
+        ),
+        (
+            "",
+            ["model.(=1", "training.steps=5"],
+            "--set model.(=1: unknown configuration key 'model.('",
+        ),
+        (
+            "",
+            ["decoding.beam_size=\n\n0"],
+            "--set decoding.beam_size=\\n\\n0: decoding.beam_size must be positive",
+        ),
         ("", ["x"], "--set x: --set must be given SECTION.KEY=VALUE; received 'x'"),
     ],
 )
-def test_the_file_or_the_override_is_blamed_where_the_value_came_from(refused, text, overrides, blamed):
+def test_the_file_or_the_override_is_blamed_where_the_value_came_from(
+    refused, text, overrides, blamed
+):
     assert refused(text, *overrides).startswith(blamed)
 
 
 def test_recipes_of_the_package_are_read_as_ever():
-    paths = [*(pathlib.Path(__file__).resolve().parents[2] / "training" / "recipes").rglob("*.yaml")]
+    paths = [
+        *(pathlib.Path(__file__).resolve().parents[2] / "training" / "recipes").rglob("*.yaml")
+    ]
     assert paths
     for path in paths:
         assert read_sections(path) == (yaml.safe_load(path.read_text()) or {})

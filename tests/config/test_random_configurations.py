@@ -7,21 +7,42 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from keras_transformer.training.recipe import load_recipe
 
 from keras_transformer.config import Config
 from keras_transformer.config.model import MAX_PARAMETERS, PRESETS
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.config.values import from_dict
 from keras_transformer.errors import ConfigError
+from keras_transformer.training.recipe import load_recipe
 
-FIELDS = {section: [field.name for field in dataclasses.fields(cls)] for section, cls in SECTIONS.items()}
-KEYS = [f"{section}.{name}" for section, names in FIELDS.items() for name in names] + ["model.preset"]
+FIELDS = {
+    section: [field.name for field in dataclasses.fields(cls)] for section, cls in SECTIONS.items()
+}
+KEYS = [f"{section}.{name}" for section, names in FIELDS.items() for name in names] + [
+    "model.preset"
+]
 
 NUMBERS = st.one_of(
     st.integers(-2, 40),
     st.sampled_from(
-        [0, 1, 2, 8, 64, 512, 10**3, 10**6, 10**9, 2**31, 2**32, 2**63, 10**18, 10**40, -(10**30), 10**400]
+        [
+            0,
+            1,
+            2,
+            8,
+            64,
+            512,
+            10**3,
+            10**6,
+            10**9,
+            2**31,
+            2**32,
+            2**63,
+            10**18,
+            10**40,
+            -(10**30),
+            10**400,
+        ]
     ),
     st.integers(),
     st.floats(),
@@ -29,15 +50,49 @@ NUMBERS = st.one_of(
 )
 WORDS = st.sampled_from(
     [
-        *("relu", "gelu", "glu", "bpe", "unigram", "wordpiece", "none", "all", "target", "learned", "sinusoidal"),
+        *(
+            "relu",
+            "gelu",
+            "glu",
+            "bpe",
+            "unigram",
+            "wordpiece",
+            "none",
+            "all",
+            "target",
+            "learned",
+            "sinusoidal",
+        ),
         *("rotary", "alibi", "t5", "layer", "rms"),
-        *("cosine", "inverse_sqrt", "auto", "float32", "bfloat16", "bleu", "perplexity", "yes", "off", *PRESETS),
+        *(
+            "cosine",
+            "inverse_sqrt",
+            "auto",
+            "float32",
+            "bfloat16",
+            "bleu",
+            "perplexity",
+            "yes",
+            "off",
+            *PRESETS,
+        ),
     ]
 )
-SCALARS = st.one_of(NUMBERS, st.none(), st.booleans(), WORDS, st.text(max_size=20), st.binary(max_size=5), st.dates())
+SCALARS = st.one_of(
+    NUMBERS,
+    st.none(),
+    st.booleans(),
+    WORDS,
+    st.text(max_size=20),
+    st.binary(max_size=5),
+    st.dates(),
+)
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | NUMBERS, inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=5) | NUMBERS, inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
@@ -47,7 +102,9 @@ def mappings(section):
     return st.dictionaries(names, VALUES, max_size=4) | VALUES
 
 
-SECTION_VALUES = st.fixed_dictionaries({}, optional={section: mappings(section) for section in SECTIONS})
+SECTION_VALUES = st.fixed_dictionaries(
+    {}, optional={section: mappings(section) for section in SECTIONS}
+)
 # As YAML writes them, and any text, with what is special in YAML more often than by chance.
 DOCUMENTS = st.one_of(
     st.one_of(SECTION_VALUES, VALUES).map(lambda values: yaml.dump(values, allow_unicode=True)),
@@ -56,9 +113,54 @@ DOCUMENTS = st.one_of(
     st.lists(
         st.sampled_from(
             [
-                *("model", "training", "d_model", "steps", ": ", ":", "\n", "  ", "- ", "{", "}", "[", "]", ","),
-                *("&a ", "*a", "!!int ", "!", "<<", "? ", "| ", "> ", "'", '"', "#", "%", "---", "...", "\t", "\ufeff"),
-                *("\\U", "5e-4", "1e999", "0" * 5000, ".inf", "~", "=", "@", "`", "\x00", "\ud800", "\u2028"),
+                *(
+                    "model",
+                    "training",
+                    "d_model",
+                    "steps",
+                    ": ",
+                    ":",
+                    "\n",
+                    "  ",
+                    "- ",
+                    "{",
+                    "}",
+                    "[",
+                    "]",
+                    ",",
+                ),
+                *(
+                    "&a ",
+                    "*a",
+                    "!!int ",
+                    "!",
+                    "<<",
+                    "? ",
+                    "| ",
+                    "> ",
+                    "'",
+                    '"',
+                    "#",
+                    "%",
+                    "---",
+                    "...",
+                    "\t",
+                    "\ufeff",
+                ),
+                *(
+                    "\\U",
+                    "5e-4",
+                    "1e999",
+                    "0" * 5000,
+                    ".inf",
+                    "~",
+                    "=",
+                    "@",
+                    "`",
+                    "\x00",
+                    "\ud800",
+                    "\u2028",
+                ),
                 *("2001-99-99", "1:30", "é"),
             ]
         ),
@@ -85,7 +187,8 @@ def recipe(tmp_path_factory):
 
 
 def assert_valid(config):
-    """What a valid configuration is, said again: all values finite and of their types, and a model that may fit."""
+    """What a valid configuration is, said again: all values finite and of their types, and a model
+    that may fit."""
     for name, section in SECTIONS.items():
         values = dataclasses.asdict(getattr(config, name))
         for value in [*values.pop("augment", {}).values(), *values.values()]:
@@ -93,14 +196,18 @@ def assert_valid(config):
                 assert number is None or type(number) in (int, float, bool, str)
                 assert not isinstance(number, float) or math.isfinite(number)
                 assert type(number) is not int or 0 <= number <= 2**32
-        assert from_dict(section, dataclasses.asdict(getattr(config, name)), name) == getattr(config, name)
+        assert from_dict(section, dataclasses.asdict(getattr(config, name)), name) == getattr(
+            config, name
+        )
     assert config.model.num_parameters <= MAX_PARAMETERS
     # Written and read again, as a model directory does.
     text = yaml.safe_dump(dataclasses.asdict(config), sort_keys=False)
     assert from_dict(Config, yaml.safe_load(text)) == config
 
 
-HEALTH = dict(deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=True)
+HEALTH = dict(
+    deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=True
+)
 
 
 @pytest.mark.slow
@@ -130,9 +237,13 @@ SMALL = {
     "model.dropout": st.floats(0, 0.9),
     "model.attention_dropout": st.floats(0, 0.9),
     "model.activation_dropout": st.floats(0, 0.9),
-    "model.activation": st.sampled_from(["relu", "gelu", "softmax", "mish", "sparsemax", "linear", "exponential"]),
+    "model.activation": st.sampled_from(
+        ["relu", "gelu", "softmax", "mish", "sparsemax", "linear", "exponential"]
+    ),
     "model.norm_first": st.booleans(),
-    "model.positions": st.sampled_from(["sinusoidal", "tensor2tensor", "learned", "rotary", "alibi", "t5"]),
+    "model.positions": st.sampled_from(
+        ["sinusoidal", "tensor2tensor", "learned", "rotary", "alibi", "t5"]
+    ),
     "model.tie_embeddings": st.sampled_from(["none", "target", "all"]),
     "model.attention_bias": st.booleans(),
     "model.logits_bias": st.booleans(),
@@ -171,15 +282,29 @@ SMALL = {
 @given(st.fixed_dictionaries({}, optional=SMALL))
 def test_what_is_accepted_trains_a_step(tmp_path_factory, changes):
     import keras
+
+    from examples.corpus import generate
     from keras_transformer.training.run.devices import make_strategy
     from keras_transformer.training.run.trainer import train
     from keras_transformer.training.text.corpus import SentencePairs
 
-    from examples.corpus import generate
-
-    fixed = {"training.steps": 1, "training.average_last": 0, "tokenizer.vocab_size": 400, "training.num_buckets": 2}
-    small = {"model.num_layers": 1, "model.d_model": 16, "model.d_ff": 16, "model.num_heads": 2, "model.max_length": 64}
-    overrides = [f"{name}={yaml.safe_dump(value).split()[0]}" for name, value in {**small, **changes, **fixed}.items()]
+    fixed = {
+        "training.steps": 1,
+        "training.average_last": 0,
+        "tokenizer.vocab_size": 400,
+        "training.num_buckets": 2,
+    }
+    small = {
+        "model.num_layers": 1,
+        "model.d_model": 16,
+        "model.d_ff": 16,
+        "model.num_heads": 2,
+        "model.max_length": 64,
+    }
+    overrides = [
+        f"{name}={yaml.safe_dump(value).split()[0]}"
+        for name, value in {**small, **changes, **fixed}.items()
+    ]
     try:
         config = load_recipe(None, overrides)
     except ConfigError:

@@ -3,12 +3,12 @@
 import dataclasses
 
 import pytest
-from keras_transformer.training.recipe import load_recipe, read_recipe, recipe_names, recipe_of
 
 from keras_transformer.commands.main import main
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
+from keras_transformer.training.recipe import load_recipe, read_recipe, recipe_names, recipe_of
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -34,9 +34,26 @@ def test_the_annotated_recipe_has_every_key_with_its_default():
 
 
 def test_text_that_looks_like_something_else_stays_text(tmp_path):
-    terms = ["1e3", "08", "5.", ".inf", "1_000", "true", "null", "~", "on", "1:30", "2001-12-31", "=", "<<", "#1"]
+    terms = [
+        "1e3",
+        "08",
+        "5.",
+        ".inf",
+        "1_000",
+        "true",
+        "null",
+        "~",
+        "on",
+        "1:30",
+        "2001-12-31",
+        "=",
+        "<<",
+        "#1",
+    ]
     terms += ["- a", "a\u2028b\x85c", "день 🐻"]
-    config = dataclasses.replace(load_recipe(), decoding=DecodingConfig(placeholders=True, keep=terms))
+    config = dataclasses.replace(
+        load_recipe(), decoding=DecodingConfig(placeholders=True, keep=terms)
+    )
     path = tmp_path / "recipe.yaml"
     path.write_text(recipe_of(config), encoding="utf-8")
     assert load_recipe(path) == config and "- день 🐻\n" in recipe_of(config)
@@ -47,17 +64,22 @@ def test_text_that_looks_like_something_else_stays_text(tmp_path):
 
 def test_a_configuration_that_a_model_directory_could_not_hold_is_refused():
     with pytest.raises(
-        ConfigError, match=r"^--set .*: the configuration must have at most 20,000 characters in YAML; "
+        ConfigError,
+        match=r"^--set .*: the configuration must have at most 20,000 characters in YAML; ",
     ):
         load_recipe(None, ["decoding.placeholders=true", f"decoding.keep={['день'] * 2400}"])
 
 
 @pytest.mark.parametrize("model_dir", [[], ["--model-dir", "model"]])
-def test_print_config_prints_the_recipe_and_does_nothing_else(model_dir, tmp_path, monkeypatch, capsys):
+def test_print_config_prints_the_recipe_and_does_nothing_else(
+    model_dir, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     main(["train", *model_dir, "--config", "multi30k", "--set", "model.d_ff=96", "--print-config"])
     printed = capsys.readouterr().out
-    assert printed == recipe_of(load_recipe("multi30k", ["model.d_ff=96"])) and "d_ff: 96\n" in printed
+    assert (
+        printed == recipe_of(load_recipe("multi30k", ["model.d_ff=96"])) and "d_ff: 96\n" in printed
+    )
     assert not [*tmp_path.iterdir()]
 
 
@@ -70,4 +92,6 @@ def test_training_needs_a_model_directory(capsys):
 def test_a_mistake_is_found_when_a_recipe_is_printed(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["train", "--model-dir", str(tmp_path), "--set", "model.d_model=7", "--print-config"])
-    assert "--set model.d_model=7: model.d_model must be positive and even" in capsys.readouterr().err
+    assert (
+        "--set model.d_model=7: model.d_model must be positive and even" in capsys.readouterr().err
+    )

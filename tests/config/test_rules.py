@@ -30,14 +30,18 @@ from keras_transformer.rules import (
 NAN, INFINITY = math.nan, math.inf
 Kind = Literal["bpe", "unigram"]
 
-# An annotation, values that it lets through, and values that it refuses, with the rule that each breaks.
+# An annotation, values that it lets through, and values that it refuses, with the rule that each
+# breaks.
 CASES = {
     "Size": (
         Size,
         [1, 2, 10**30, np.int64(3), np.uint8(1)],
         [
             *((value, "positive") for value in (0, -1, np.int32(0))),
-            *((value, "of type int") for value in (None, True, False, 1.0, "1", NAN, [1], np.float32(1), np.True_)),
+            *(
+                (value, "of type int")
+                for value in (None, True, False, 1.0, "1", NAN, [1], np.float32(1), np.True_)
+            ),
         ],
     ),
     "EvenSize": (
@@ -65,7 +69,10 @@ CASES = {
         Rate,
         [0, 0.0, 0.5, 0.999, np.float32(0.25), np.int64(0), fractions.Fraction(1, 2)],
         [
-            *((value, "at least 0 and below 1") for value in (1, 1.0, 1.5, -0.1, NAN, INFINITY, -INFINITY)),
+            *(
+                (value, "at least 0 and below 1")
+                for value in (1, 1.0, 1.5, -0.1, NAN, INFINITY, -INFINITY)
+            ),
             (np.float32("nan"), "at least 0 and below 1"),
             *((value, "of type float") for value in (None, "0.5", True, False, 1j, np.False_)),
         ],
@@ -74,7 +81,10 @@ CASES = {
         Positive,
         [1e-300, 1, 2.5, np.float64(3)],
         [
-            *((value, "positive and finite") for value in (0, 0.0, -1e-9, NAN, INFINITY, -INFINITY)),
+            *(
+                (value, "positive and finite")
+                for value in (0, 0.0, -1e-9, NAN, INFINITY, -INFINITY)
+            ),
             *((value, "of type float") for value in (None, "1", True)),
         ],
     ),
@@ -96,14 +106,22 @@ CASES = {
         [2, 3],
         [(1, "at least 2"), (4, "below 4"), ("3", "of type int")],
     ),
-    "int": (int, [0, -7, np.int8(-7)], [(value, "of type int") for value in (True, 0.0, "0", None, np.False_)]),
+    "int": (
+        int,
+        [0, -7, np.int8(-7)],
+        [(value, "of type int") for value in (True, 0.0, "0", None, np.False_)],
+    ),
     "float": (
         float,
         [0.0, -7, NAN, INFINITY, np.float16(1)],
         [(value, "of type float") for value in (True, "0", None, 1j)],
     ),
     "bool": (bool, [True, False], [(value, "of type bool") for value in (0, 1, None, "true", 1.0)]),
-    "str": (str, ["", "relu", np.str_("relu")], [(value, "of type str") for value in (None, 1, b"relu", ["relu"])]),
+    "str": (
+        str,
+        ["", "relu", np.str_("relu")],
+        [(value, "of type str") for value in (None, 1, b"relu", ["relu"])],
+    ),
     "Literal": (
         Kind,
         ["bpe", "unigram"],
@@ -114,16 +132,28 @@ CASES = {
         [None, 1],
         [(0, "positive"), *((value, "of type int or null") for value in (False, "8", 8.0))],
     ),
-    "Rate or None": (Rate | None, [None, 0.5], [(NAN, "at least 0 and below 1"), (True, "of type float or null")]),
+    "Rate or None": (
+        Rate | None,
+        [None, 0.5],
+        [(NAN, "at least 0 and below 1"), (True, "of type float or null")],
+    ),
     "bool or None": (bool | None, [None, True], [(0, "of type bool or null")]),
     "Literal or None": (Kind | None, [None, "bpe"], [("none", "one of bpe, unigram")]),
-    "list": (list[Size | None], [[1], [2, None]], [(value, "a list of one or more values") for value in ([], 1, "1")]),
+    "list": (
+        list[Size | None],
+        [[1], [2, None]],
+        [(value, "a list of one or more values") for value in ([], 1, "1")],
+    ),
 }
 NOT_CHECKED = [Any, object, dict, int | str, int | str | None, Callable[[int], int], "a name", Rule]
 
 
 def passing():
-    return [pytest.param(CASES[name][0], value, id=f"{name}-{value!r}") for name in CASES for value in CASES[name][1]]
+    return [
+        pytest.param(CASES[name][0], value, id=f"{name}-{value!r}")
+        for name in CASES
+        for value in CASES[name][1]
+    ]
 
 
 def refused():
@@ -147,7 +177,9 @@ def test_a_value_that_obeys_its_rule_passes(annotation, value):
 
 @pytest.mark.parametrize(("annotation", "value", "rule"), refused())
 def test_a_value_that_breaks_its_rule_is_refused(annotation, value, rule):
-    assert_refused(lambda: check("width", value, annotation), f"width must be {rule}; received width={value!r}")
+    assert_refused(
+        lambda: check("width", value, annotation), f"width must be {rule}; received width={value!r}"
+    )
 
 
 @pytest.mark.parametrize("annotation", NOT_CHECKED, ids=str)
@@ -157,7 +189,9 @@ def test_other_annotations_are_not_checked(annotation, value):
 
 
 def test_an_item_of_a_list_that_breaks_its_rule_is_named():
-    assert_refused(lambda: check("sizes", [1, 0], list[Size]), "sizes[1] must be positive; received sizes[1]=0")
+    assert_refused(
+        lambda: check("sizes", [1, 0], list[Size]), "sizes[1] must be positive; received sizes[1]=0"
+    )
 
 
 # Fields.
@@ -180,7 +214,15 @@ class Section:
 def test_fields_that_obey_their_rules_pass_and_integers_become_floats_where_the_rule_says_so():
     section = Section(4, weight=7)
     assert (section.rate, section.scale, section.weight) == (0.0, 2.0, 7.0)
-    assert [type(value) for value in dataclasses.astuple(section)] == [int, float, float, float, str, bool, int]
+    assert [type(value) for value in dataclasses.astuple(section)] == [
+        int,
+        float,
+        float,
+        float,
+        str,
+        bool,
+        int,
+    ]
     assert Section(4, scale=None).scale is None
     assert Section(4, rate=0.25, anything=None) == Section(size=4, rate=0.25, anything=None)
 
@@ -207,7 +249,13 @@ def test_a_field_that_breaks_its_rule_is_named_with_its_section(changes, rule):
 
 @checked
 def function(
-    size: Size, rate: Rate = 0.5, *others: Any, width: Size | None = None, plain=1, kind: "Kind" = "bpe", **kwargs: Size
+    size: Size,
+    rate: Rate = 0.5,
+    *others: Any,
+    width: Size | None = None,
+    plain=1,
+    kind: "Kind" = "bpe",
+    **kwargs: Size,
 ) -> list[Any]:
     """What it does."""
     return [size, rate, others, width, plain, kind, kwargs]
@@ -223,8 +271,15 @@ def test_arguments_that_obey_their_rules_arrive_as_they_were_given():
 
 
 def test_integers_of_numpy_arrive_as_ints():
-    size, rate, others, width, *_ = function(np.int64(3), np.float32(0.5), np.int64(1), width=np.uint8(2))
-    assert [type(value) for value in (size, rate, *others, width)] == [int, np.float32, np.int64, int]
+    size, rate, others, width, *_ = function(
+        np.int64(3), np.float32(0.5), np.int64(1), width=np.uint8(2)
+    )
+    assert [type(value) for value in (size, rate, *others, width)] == [
+        int,
+        np.float32,
+        np.int64,
+        int,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -279,7 +334,13 @@ def test_an_attribute_that_breaks_the_rule_of_its_argument_is_refused():
 
 def test_arguments_of_a_subclass_are_its_own_affair():
     layer = Layer(3, 0, kind="unigram", plain="x", more="a")
-    assert (layer.size, layer.rate, type(layer.rate), layer.kind, layer.activation) == (3, 0, int, "unigram", len)
+    assert (layer.size, layer.rate, type(layer.rate), layer.kind, layer.activation) == (
+        3,
+        0,
+        int,
+        "unigram",
+        len,
+    )
     # Its `width` is not even an attribute, and its `rate` breaks the rule that it gave it.
     assert (WiderLayer(2).size, WiderLayer(2, rate=-1).rate) == (4, -1)
     assert_refused(lambda: WiderLayer(-1), "size must be positive; received size=-2")

@@ -1,4 +1,5 @@
-"""Models of tables, searches in plain Python, and comparisons, which the tests of the searches share."""
+"""Models of tables, searches in plain Python, and comparisons, which the tests of the searches
+share."""
 
 import contextlib
 import itertools
@@ -100,7 +101,9 @@ def plain_beam_search(next_log_probs, max_length, beam_size, alpha, n_best):
         finished = sorted(finished, key=lambda f: -f[0])[:beam_size]
         if not live:
             break
-        if len(finished) >= n_best and finished[n_best - 1][0] >= live[0][0] / penalty(max_length, alpha):
+        if len(finished) >= n_best and finished[n_best - 1][0] >= live[0][0] / penalty(
+            max_length, alpha
+        ):
             break
     return finished[:n_best], length
 
@@ -130,13 +133,16 @@ def as_lists(hypotheses):
     token_ids, lengths, scores = as_arrays(hypotheses)
     assert (lengths[np.isneginf(scores)] == 0).all()
     return [
-        [(s, list(t[:n])) for t, n, s in zip(*sentence) if s > -np.inf] for sentence in zip(token_ids, lengths, scores)
+        [(s, list(t[:n])) for t, n, s in zip(*sentence) if s > -np.inf]
+        for sentence in zip(token_ids, lengths, scores)
     ]
 
 
 def assert_same_sentences(actual, expected):
     assert [tokens for _, tokens in actual] == [tokens for _, tokens in expected]
-    np.testing.assert_allclose([score for score, _ in actual], [score for score, _ in expected], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        [score for score, _ in actual], [score for score, _ in expected], rtol=1e-5, atol=1e-5
+    )
 
 
 def search(tables, max_lengths, beam_size, max_length=None, **options):
@@ -176,7 +182,8 @@ class RecurrentModel:
     def __init__(self):
         generator = np.random.default_rng(99)
         self.source_weights, self.token_weights, self.weights, self.output_weights = (
-            generator.normal(scale=1.5, size=shape).astype("float32") for shape in ((3, 5), (4, 5), (5, 5), (5, 4))
+            generator.normal(scale=1.5, size=shape).astype("float32")
+            for shape in ((3, 5), (4, 5), (5, 5), (5, 4))
         )
         self.beam_sizes, self.calls = [], []
 
@@ -187,8 +194,12 @@ class RecurrentModel:
 
     def step(self, token_ids, parents, position, state):
         self.calls.append(tuple(ops.convert_to_numpy(x) for x in (position, token_ids, parents)))
-        memory = ops.take_along_axis(state["memory"], parents[..., None], axis=1)  # (batch, beam_size, width)
-        memory = ops.tanh(ops.matmul(memory, self.weights) + ops.take(self.token_weights, token_ids, axis=0))
+        memory = ops.take_along_axis(
+            state["memory"], parents[..., None], axis=1
+        )  # (batch, beam_size, width)
+        memory = ops.tanh(
+            ops.matmul(memory, self.weights) + ops.take(self.token_weights, token_ids, axis=0)
+        )
         return ops.matmul(memory, self.output_weights), {"memory": memory}
 
     def next_log_probs(self, source, prefix):

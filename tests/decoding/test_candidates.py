@@ -34,7 +34,9 @@ def tables_of(candidates, seed=3):
     return tables
 
 
-def search_both(kind, tables, candidates, constraints, start_id=START, max_lengths=MAX_LENGTHS, **options):
+def search_both(
+    kind, tables, candidates, constraints, start_id=START, max_lengths=MAX_LENGTHS, **options
+):
     """Searches all tokens, and by a step that computes the logits of the candidates alone."""
 
     def candidates_step(token_ids, parents, position, state):
@@ -54,7 +56,9 @@ def search_both(kind, tables, candidates, constraints, start_id=START, max_lengt
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_candidates_are_searched_as_if_the_others_could_not_be(kind, constraints):
     start_id, candidates = map(ops.convert_to_tensor, (BEGINNINGS, CANDIDATES))
-    expected, hypotheses = search_both(kind, tables_of(CANDIDATES), candidates, constraints, start_id)
+    expected, hypotheses = search_both(
+        kind, tables_of(CANDIDATES), candidates, constraints, start_id
+    )
     assert_same(hypotheses, expected)
 
 
@@ -65,14 +69,20 @@ if keras.backend.backend() == "tensorflow":
     @pytest.mark.parametrize("constraints", CONSTRAINTS, ids=str)
     @pytest.mark.parametrize("kind", SEARCHES)
     def test_in_a_graph_the_number_of_candidates_may_be_unknown(kind, constraints):
-        signature = [tf.TensorSpec((None, None, None), tf.float32), tf.TensorSpec((None,), tf.int32)]
+        signature = [
+            tf.TensorSpec((None, None, None), tf.float32),
+            tf.TensorSpec((None,), tf.int32),
+        ]
 
         @tf.function(input_signature=[*signature, signature[1]], autograph=False)
         def graph(tables, candidates, max_lengths):
             tables = tf.ensure_shape(tables, (None, None, VOCAB_SIZE))
-            return search_both(kind, tables, candidates, constraints, max_lengths=max_lengths, drop_finished=True)
+            return search_both(
+                kind, tables, candidates, constraints, max_lengths=max_lengths, drop_finished=True
+            )
 
-        # Three candidates are fewer than a beam of 3 compares, and 17 more than a group of top-k has.
+        # Three candidates are fewer than a beam of 3 compares, and 17 more than a group of top-k
+        # has.
         everything = np.arange(VOCAB_SIZE, dtype="int32")
         for candidates in (CANDIDATES[:3], CANDIDATES, everything[:17], everything):
             expected, hypotheses = graph(tables_of(candidates), candidates, MAX_LENGTHS)

@@ -20,7 +20,8 @@ def test_continuations_are_those_of_a_stable_sort(vocab_size, k):
     log_probs = generator.normal(size=(5, 3)).astype("float32")
     logits_tensor = ops.convert_to_tensor(logits)
     top_scores, token_ids = map(
-        ops.convert_to_numpy, continuations(ops.convert_to_tensor(log_probs), logits_tensor, logits_tensor, k)
+        ops.convert_to_numpy,
+        continuations(ops.convert_to_tensor(log_probs), logits_tensor, logits_tensor, k),
     )
     assert top_scores.shape == token_ids.shape == (5, 3, min(k, vocab_size))
     order = np.argsort(-logits, axis=-1, kind="stable")[..., :k]
@@ -30,7 +31,8 @@ def test_continuations_are_those_of_a_stable_sort(vocab_size, k):
         np.testing.assert_allclose(top_scores[i], expected, rtol=1e-5, atol=1e-5)
 
 
-# Rows of logits in which something is special, each a function of a random generator and the vocabulary size.
+# Rows of logits in which something is special, each a function of a random generator and the
+# vocabulary size.
 ROWS = {
     "all different": lambda generator, size: generator.permutation(size),
     "equals": lambda generator, size: generator.integers(0, 3, size),
@@ -38,7 +40,9 @@ ROWS = {
     "most forbidden": lambda generator, size: np.where(
         generator.random(size) < 5 / size, generator.integers(0, 2, size), -np.inf
     ),
-    "all but the last forbidden": lambda generator, size: np.where(np.arange(size) == size - 1, -5.0, -np.inf),
+    "all but the last forbidden": lambda generator, size: np.where(
+        np.arange(size) == size - 1, -5.0, -np.inf
+    ),
     "all forbidden": lambda generator, size: np.full(size, -np.inf),
     "the best at the end": lambda generator, size: np.arange(size),
     "the best at the beginning": lambda generator, size: -np.arange(size),
@@ -92,10 +96,13 @@ if keras.backend.backend() == "tensorflow":
     @pytest.mark.parametrize("k", [1, 8])
     def test_top_k_of_an_unknown_number_is_that_of_a_stable_sort(vocab_size, k):
         graph = tf.function(
-            lambda logits: top_k(logits, k), input_signature=[tf.TensorSpec((None, 2, None), tf.float32)]
+            lambda logits: top_k(logits, k),
+            input_signature=[tf.TensorSpec((None, 2, None), tf.float32)],
         )
         # With equals, and -inf.
-        logits = np.random.default_rng(vocab_size).integers(-1, 30, (3, 2, vocab_size)).astype("float32")
+        logits = (
+            np.random.default_rng(vocab_size).integers(-1, 30, (3, 2, vocab_size)).astype("float32")
+        )
         logits[logits < 0] = -np.inf
         highest, token_ids = (part.numpy() for part in graph(logits))
         n = min(k, vocab_size)

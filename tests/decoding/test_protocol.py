@@ -1,4 +1,5 @@
-"""What the searches ask of a model: the calls of its step function, and nothing but the protocol."""
+"""What the searches ask of a model: the calls of its step function, and nothing but the
+protocol."""
 
 import inspect
 
@@ -37,7 +38,10 @@ def counting(calls):
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_beam_search_stops_as_soon_as_nothing_can_change(alpha):
     tables = random_tables(23, 12, 5)
-    expected = [plain_beam_search(lambda prefix: next_log_probs(table, prefix), 40, 3, alpha, 2)[1] for table in tables]
+    expected = [
+        plain_beam_search(lambda prefix: next_log_probs(table, prefix), 40, 3, alpha, 2)[1]
+        for table in tables
+    ]
     assert 1 < max(expected) < 40 and len(set(expected)) > 2
     for chosen in ([0], [1], range(12)):
         calls = []
@@ -96,16 +100,25 @@ def test_greedy_search_needs_nothing_of_a_model_but_the_protocol():
     model, max_length = RecurrentModel(), 6
     with run_step_by_step():
         step, state = model.start_decoding(SOURCES)
-        results = greedy_search(step, state, [max_length] * 5, max_length=max_length, start_id=START, end_id=END)
+        results = greedy_search(
+            step, state, [max_length] * 5, max_length=max_length, start_id=START, end_id=END
+        )
     model.assert_calls_keep_the_protocol(5, beam_size=1)
     for source, sentences in zip(SOURCES, as_lists(results)):
-        expected = plain_greedy_search(lambda prefix: model.next_log_probs(source, prefix), max_length)
+        expected = plain_greedy_search(
+            lambda prefix: model.next_log_probs(source, prefix), max_length
+        )
         assert_same_sentences(sentences, [expected])
 
 
 def test_the_transformer_starts_decoding_as_the_protocol_says():
-    ours, protocol = (inspect.signature(cls.start_decoding).parameters for cls in (Transformer, Decodable))
-    ours, protocol = ([(p.name, p.kind, p.default) for p in parameters.values()] for parameters in (ours, protocol))
+    ours, protocol = (
+        inspect.signature(cls.start_decoding).parameters for cls in (Transformer, Decodable)
+    )
+    ours, protocol = (
+        [(p.name, p.kind, p.default) for p in parameters.values()]
+        for parameters in (ours, protocol)
+    )
     assert ours[: len(protocol)] == protocol
     # Nothing else must be given.
     assert all(default is not inspect.Parameter.empty for _, _, default in ours[len(protocol) :])

@@ -39,7 +39,8 @@ def token_ids_of(samples):
         ({"top_p": 0.6}, [0, 2, 3]),
         ({"top_p": 0.29}, [0]),
         ({"top_p": 1.0}, [0, 1, 2, 3, 4, 5]),
-        # Of the four that are kept, of 0.87 together, the first two have 0.63, the first three 0.86.
+        # Of the four that are kept, of 0.87 together, the first two have 0.63, the first three
+        # 0.86.
         ({"top_k": 4, "top_p": 0.7}, [0, 2, 3]),
         ({"constraints": Constraints(forbidden_ids=[0])}, [1, 2, 3, 4, 5]),
         ({"constraints": Constraints(forbidden_ids=[0]), "top_k": 2}, [2, 3]),
@@ -48,7 +49,9 @@ def token_ids_of(samples):
 )
 def test_20000_draws_have_the_probabilities_of_what_is_kept(options, kept):
     draws = 20_000
-    samples = sample(independent_step(PROBABILITIES), (), [1] * draws, **ARGUMENTS, seed=11, **options)
+    samples = sample(
+        independent_step(PROBABILITIES), (), [1] * draws, **ARGUMENTS, seed=11, **options
+    )
     counts = np.bincount(token_ids_of(samples)[:, 0], minlength=6)
     assert set(np.flatnonzero(counts)) == set(kept)
     expected = np.zeros(6)
@@ -95,19 +98,29 @@ def test_random_numbers_depend_on_seed_row_and_position_only():
 
 def test_the_score_is_the_log_probability_before_temperature_and_restrictions():
     samples = sample(
-        independent_step(PROBABILITIES), (), [3, 2], **ARGUMENTS | {"max_length": 3}, seed=2, temperature=0.7, top_k=2
+        independent_step(PROBABILITIES),
+        (),
+        [3, 2],
+        **ARGUMENTS | {"max_length": 3},
+        seed=2,
+        temperature=0.7,
+        top_k=2,
     )
     scores = ops.convert_to_numpy(samples.scores)[:, 0]
     tokens = token_ids_of(samples)
     for row, length in enumerate((3, 2)):
-        np.testing.assert_allclose(scores[row], np.log(PROBABILITIES[tokens[row, :length]]).sum(), rtol=1e-5)
+        np.testing.assert_allclose(
+            scores[row], np.log(PROBABILITIES[tokens[row, :length]]).sum(), rtol=1e-5
+        )
         assert set(tokens[row, :length]) <= {0, 2}
 
 
 def test_several_end_tokens_of_a_beam_search():
     logits = np.array([2.0, 1.5, -0.5, -1.0], "float32")
     # All that ends with 0 or 1 ends; 2 and 3 go on.
-    options = dict(max_length=2, start_id=3, end_id=[0, 1], beam_size=3, length_penalty=0.0, n_best=3)
+    options = dict(
+        max_length=2, start_id=3, end_id=[0, 1], beam_size=3, length_penalty=0.0, n_best=3
+    )
     samples = beam_search(independent_step(np.exp(logits)), (), [2], **options)
     log_probs = logits - np.log(np.exp(logits).sum())
     assert ops.convert_to_numpy(samples.token_ids)[0].tolist() == [[0, 0], [1, 0], [2, 0]]

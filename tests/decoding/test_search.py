@@ -122,7 +122,9 @@ def test_a_wide_beam_equals_exhaustive_search(vocab_size, max_lengths, n_best, f
 # Against plain searches.
 
 
-@pytest.mark.parametrize("alpha", [0.6, *(pytest.param(alpha, marks=pytest.mark.slow) for alpha in (0.0, 1.0))])
+@pytest.mark.parametrize(
+    "alpha", [0.6, *(pytest.param(alpha, marks=pytest.mark.slow) for alpha in (0.0, 1.0))]
+)
 @pytest.mark.parametrize(
     ("vocab_size", "beam_size", "n_best", "forbidden"),
     [
@@ -174,7 +176,9 @@ def test_a_neighbor_that_goes_on_for_long_changes_nothing():
 
     options = dict(max_length=40, start_id=START, end_id=END)
     for searched_step in (step, tempting_step):
-        beam = beam_search(searched_step, initial_state(tables, 3), [40] * 6, beam_size=3, n_best=2, **options)
+        beam = beam_search(
+            searched_step, initial_state(tables, 3), [40] * 6, beam_size=3, n_best=2, **options
+        )
         greedy = greedy_search(searched_step, initial_state(tables, 1), [40] * 6, **options)
         assert int(beam.lengths[5, 0]) == int(greedy.lengths[5, 0]) == 40
         for table, sentences, followed in zip(tables[:5], as_lists(beam), as_lists(greedy)):
@@ -192,7 +196,10 @@ def test_each_sentence_is_cut_at_its_own_maximum_length():
     tables = random_tables(41, 5, 4)
     max_lengths = [3, 0, 1, 6, 9]  # The capacity is 7: the last one is lowered to it.
     options = dict(max_length=7, end_id=NEVER)
-    beam, greedy = search(tables, max_lengths, 2, n_best=2, **options), follow(tables, max_lengths, **options)
+    beam, greedy = (
+        search(tables, max_lengths, 2, n_best=2, **options),
+        follow(tables, max_lengths, **options),
+    )
     np.testing.assert_array_equal(beam.lengths, [[3, 3], [0, 0], [1, 1], [6, 6], [7, 7]])
     np.testing.assert_array_equal(greedy.lengths, [[3], [0], [1], [6], [7]])
     np.testing.assert_array_equal(ops.convert_to_numpy(beam.scores)[1], [0.0, -np.inf])
@@ -200,7 +207,9 @@ def test_each_sentence_is_cut_at_its_own_maximum_length():
         assert ops.shape(hypotheses.token_ids)[-1] == 7
         for i, sentences in enumerate(as_lists(hypotheses)):
             for score, tokens in sentences:
-                log_prob = sum(next_log_probs(tables[i], tokens[:n])[token] for n, token in enumerate(tokens))
+                log_prob = sum(
+                    next_log_probs(tables[i], tokens[:n])[token] for n, token in enumerate(tokens)
+                )
                 np.testing.assert_allclose(score, log_prob / penalty(len(tokens), alpha), rtol=1e-5)
 
 
@@ -227,7 +236,9 @@ def test_a_dead_end_is_left_for_a_less_probable_way():
     # a is the best first token, but nothing can follow it: all logits are -inf.
     dead_end_step = markov_step([[0, 0, 0.9, 0.1], [0, 0, 0, 1], [0, 0, 0, 0], [0, 0.5, 0, 0.5]])
     options = dict(max_length=3, start_id=START, end_id=END)
-    hypotheses = beam_search(dead_end_step, (), [3], beam_size=2, n_best=2, length_penalty=0.0, **options)
+    hypotheses = beam_search(
+        dead_end_step, (), [3], beam_size=2, n_best=2, length_penalty=0.0, **options
+    )
     expected = [(np.log(0.05), [B, END]), (np.log(0.025), [B, B, END])]
     assert_same_sentences(as_lists(hypotheses)[0], expected)
     # A beam of 1 and greedy search have lost the way by then: nothing found, and said so.
@@ -274,7 +285,9 @@ def test_a_vocabulary_of_one_token():
     def only(token_ids, parents, position, state):
         return ops.zeros((*ops.shape(token_ids), 1)), state
 
-    hypotheses = beam_search(only, (), [3], max_length=3, start_id=0, end_id=0, beam_size=3, n_best=2)
+    hypotheses = beam_search(
+        only, (), [3], max_length=3, start_id=0, end_id=0, beam_size=3, n_best=2
+    )
     assert as_lists(hypotheses) == [[(0.0, [0])]]
     hypotheses = beam_search(only, (), [3], max_length=3, start_id=0, end_id=NEVER, beam_size=3)
     assert as_lists(hypotheses) == [[(0.0, [0, 0, 0])]]
@@ -293,8 +306,14 @@ def test_a_vocabulary_of_one_token():
         (dict(n_best=2.0), "be of type int; received n_best=2.0"),
         (dict(n_best=5), "be from 1 to beam_size=4; received n_best=5"),
         (dict(length_penalty=-0.1), "be at least 0 and finite; received length_penalty=-0.1"),
-        (dict(length_penalty=float("nan")), "be at least 0 and finite; received length_penalty=nan"),
-        (dict(length_penalty=float("inf")), "be at least 0 and finite; received length_penalty=inf"),
+        (
+            dict(length_penalty=float("nan")),
+            "be at least 0 and finite; received length_penalty=nan",
+        ),
+        (
+            dict(length_penalty=float("inf")),
+            "be at least 0 and finite; received length_penalty=inf",
+        ),
         (dict(length_penalty="1"), "be of type float; received length_penalty='1'"),
         (dict(max_length=-1), "be at least 0; received max_length=-1"),
         (dict(max_length=np.int64(-1)), "be at least 0; received max_length=-1"),

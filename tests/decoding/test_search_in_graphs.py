@@ -69,7 +69,9 @@ if keras.backend.backend() == "tensorflow":
     def both_searches(tables, max_lengths, max_length, **options):
         tables = tf.ensure_shape(tables, (None, NUM_ROWS, 7))
         options["max_length"] = max_length
-        return search(tables, max_lengths, beam_size=3, n_best=2, **options), follow(tables, max_lengths, **options)
+        return search(tables, max_lengths, beam_size=3, n_best=2, **options), follow(
+            tables, max_lengths, **options
+        )
 
     SIGNATURE = [
         tf.TensorSpec((None, NUM_ROWS, None), tf.float32),
@@ -84,7 +86,13 @@ if keras.backend.backend() == "tensorflow":
     @pytest.mark.parametrize("graph_search", [graph_search, graph_search_that_drops])
     @pytest.mark.parametrize(
         "max_lengths",
-        [[9, 4, 0, 2], *(pytest.param(limits, marks=pytest.mark.slow) for limits in ([3], [], list(range(40))))],
+        [
+            [9, 4, 0, 2],
+            *(
+                pytest.param(limits, marks=pytest.mark.slow)
+                for limits in ([3], [], list(range(40)))
+            ),
+        ],
     )
     def test_in_a_graph_batch_and_capacity_may_be_unknown(max_lengths, graph_search):
         tables = random_tables(59, len(max_lengths), 7)
@@ -93,7 +101,9 @@ if keras.backend.backend() == "tensorflow":
         beam, greedy = graph_search(tables, max_lengths, max_length)
         assert tuple(beam.token_ids.shape) == (len(max_lengths), 2, max_length)
         assert tuple(greedy.token_ids.shape) == (len(max_lengths), 1, max_length)
-        for results, expected in zip((beam, greedy), both_searches(tables, max_lengths, max_length)):
+        for results, expected in zip(
+            (beam, greedy), both_searches(tables, max_lengths, max_length)
+        ):
             assert_same(results, expected)
 
     @pytest.mark.parametrize("beam_size", [1, 2, 27])
@@ -106,9 +116,13 @@ if keras.backend.backend() == "tensorflow":
             if beam_size == 1:
                 results.append(greedy_search(step, state, [6, 2, 6, 1, 3], **options))
             else:
-                results.append(beam_search(step, state, [6, 2, 6, 1, 3], beam_size=beam_size, **options))
+                results.append(
+                    beam_search(step, state, [6, 2, 6, 1, 3], beam_size=beam_size, **options)
+                )
             num_rows = [len(token_ids) for _, token_ids, _ in model.calls]
-            assert num_rows == sorted(num_rows, reverse=True) and (num_rows[-1] < 5) == drop_finished
+            assert (
+                num_rows == sorted(num_rows, reverse=True) and (num_rows[-1] < 5) == drop_finished
+            )
         assert_same(*results)
 
     @pytest.mark.slow

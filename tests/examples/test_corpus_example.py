@@ -1,4 +1,5 @@
-"""The generated corpus: sentences worked out by hand, agreement, and the guarantees of `generate` and `write`."""
+"""The generated corpus: sentences worked out by hand, agreement, and the guarantees of `generate`
+and `write`."""
 
 import pathlib
 import random
@@ -35,19 +36,36 @@ def pairs() -> list[tuple[str, str]]:
     return generate(10_000, seed=3)
 
 
-# ---- The grammar ----------------------------------------------------------------------------------------------------
+# ---- The grammar
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("arguments", "english", "german"),
     [
         (("dog", "a", "old"), "an old dog", "ein alter Hund, einen alten Hund, einem alten Hund"),
-        (("lamp", "this", "red"), "this red lamp", "diese rote Lampe, diese rote Lampe, dieser roten Lampe"),
-        (("car", "my", "expensive"), "my expensive car", "mein teures Auto, mein teures Auto, meinem teuren Auto"),
-        (("child", "the", "tired"), "the tired child", "das müde Kind, das müde Kind, dem müden Kind"),
+        (
+            ("lamp", "this", "red"),
+            "this red lamp",
+            "diese rote Lampe, diese rote Lampe, dieser roten Lampe",
+        ),
+        (
+            ("car", "my", "expensive"),
+            "my expensive car",
+            "mein teures Auto, mein teures Auto, meinem teuren Auto",
+        ),
+        (
+            ("child", "the", "tired"),
+            "the tired child",
+            "das müde Kind, das müde Kind, dem müden Kind",
+        ),
         (("man", "the", "", True), "the men", "die Männer, die Männer, den Männern"),
         (("city", "your", "", True), "your cities", "Ihre Städte, Ihre Städte, Ihren Städten"),
-        (("egg", 3, "fresh"), "three fresh eggs", "drei frische Eier, drei frische Eier, drei frischen Eiern"),
+        (
+            ("egg", 3, "fresh"),
+            "three fresh eggs",
+            "drei frische Eier, drei frische Eier, drei frischen Eiern",
+        ),
     ],
 )
 def test_noun_phrases_agree_in_gender_case_and_number(arguments, english, german) -> None:
@@ -56,8 +74,15 @@ def test_noun_phrases_agree_in_gender_case_and_number(arguments, english, german
 
 
 def test_numbers_in_words() -> None:
-    assert [number(n) for n in (2, 12, 30)] == [("two", "zwei"), ("twelve", "zwölf"), ("thirty", "dreißig")]
-    assert [number(n) for n in (21, 66)] == [("twenty-one", "einundzwanzig"), ("sixty-six", "sechsundsechzig")]
+    assert [number(n) for n in (2, 12, 30)] == [
+        ("two", "zwei"),
+        ("twelve", "zwölf"),
+        ("thirty", "dreißig"),
+    ]
+    assert [number(n) for n in (21, 66)] == [
+        ("twenty-one", "einundzwanzig"),
+        ("sixty-six", "sechsundsechzig"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -75,8 +100,14 @@ def test_prepositions_govern_a_case(preposition, noun, english, german) -> None:
 
 
 def test_separable_verbs_and_the_perfect() -> None:
-    assert statement(clause(HER, "call", "present", DOCTOR)) == ("She calls the doctor.", "Sie ruft den Arzt an.")
-    assert statement(clause(US, "pick up", "can", HIM)) == ("We can pick him up.", "Wir können ihn abholen.")
+    assert statement(clause(HER, "call", "present", DOCTOR)) == (
+        "She calls the doctor.",
+        "Sie ruft den Arzt an.",
+    )
+    assert statement(clause(US, "pick up", "can", HIM)) == (
+        "We can pick him up.",
+        "Wir können ihn abholen.",
+    )
     perfect = statement(clause(HIM, "call", "perfect", DOCTOR))
     assert perfect == ("He has called the doctor.", "Er hat den Arzt angerufen.")
     assert statement(clause(ME, "arrive", "past")) == ("I arrived.", "Ich bin angekommen.")
@@ -92,8 +123,13 @@ def test_objects_in_the_dative_and_accusative() -> None:
 
 
 def test_the_verb_is_second_in_statements_and_first_in_questions() -> None:
-    yesterday = fronted(("yesterday", "gestern"), clause(DOCTOR, "go into", "past", noun_phrase("school", "the")))
-    assert yesterday == ("Yesterday the doctor went into the school.", "Gestern ist der Arzt in die Schule gegangen.")
+    yesterday = fronted(
+        ("yesterday", "gestern"), clause(DOCTOR, "go into", "past", noun_phrase("school", "the"))
+    )
+    assert yesterday == (
+        "Yesterday the doctor went into the school.",
+        "Gestern ist der Arzt in die Schule gegangen.",
+    )
     assert question(clause(YOU, "sleep", "past")) == ("Did you sleep?", "Haben Sie geschlafen?")
     why = question(clause(HER, "open", "present", noun_phrase("box", "a")), ("why", "warum"))
     assert why == ("Why does she open a box?", "Warum macht sie eine Kiste auf?")
@@ -107,17 +143,28 @@ def test_negation() -> None:
 
 
 def test_the_verb_is_last_in_a_subordinate_clause() -> None:
-    before = subordinated(clause(HIM, "sleep", "past"), "before", clause(HER, "call", "past", DOCTOR))
-    assert before == ("He slept before she called the doctor.", "Er hat geschlafen, bevor sie den Arzt angerufen hat.")
+    before = subordinated(
+        clause(HIM, "sleep", "past"), "before", clause(HER, "call", "past", DOCTOR)
+    )
+    assert before == (
+        "He slept before she called the doctor.",
+        "Er hat geschlafen, bevor sie den Arzt angerufen hat.",
+    )
     waking = clause(HER, "wake up", "present", ME)
     first = subordinated(clause(ME, "work", "future"), "if", waking, side_first=True)
-    assert first == ("If she wakes me up, I will work.", "Wenn sie mich aufweckt, werde ich arbeiten.")
+    assert first == (
+        "If she wakes me up, I will work.",
+        "Wenn sie mich aufweckt, werde ich arbeiten.",
+    )
 
 
 def test_a_pronoun_agrees_with_a_noun_in_another_clause() -> None:
     cheap = be(PRONOUN["it-f"], "past", "cheap")
     because = subordinated(clause(ME, "buy", "past", LAMP), "because", cheap)
-    assert because == ("I bought the lamp because it was cheap.", "Ich habe die Lampe gekauft, weil sie billig war.")
+    assert because == (
+        "I bought the lamp because it was cheap.",
+        "Ich habe die Lampe gekauft, weil sie billig war.",
+    )
     second = clause(HER, "find", "past", PRONOUN["it-m"], negated=True)
     assert coordinated(clause(ME, "lose", "past", KEY), "but", second) == (
         "I lost the key, but she did not find it.",
@@ -125,7 +172,8 @@ def test_a_pronoun_agrees_with_a_noun_in_another_clause() -> None:
     )
 
 
-# ---- The generated pairs --------------------------------------------------------------------------------------------
+# ---- The generated pairs
+# --------------------------------------------------------------------------------------------
 
 # The genders of nouns, and those that an article allows; "p" is a plural.
 GENDERS = {
@@ -134,13 +182,24 @@ GENDERS = {
     "Auto": "n", "Uhren": "p", "Schlüssel": "mp", "Tür": "f", "Koffer": "mp", "Ei": "n", "Kuchen": "mp", "Garten": "m",
     "Küche": "f", "Haus": "n", "Stadt": "f",
 }  # fmt: skip
-ARTICLES = {"der": "mf", "die": "fp", "das": "n", "den": "mp", "dem": "mn", "eine": "f", "einer": "f", "einem": "mn"}
+ARTICLES = {
+    "der": "mf",
+    "die": "fp",
+    "das": "n",
+    "den": "mp",
+    "dem": "mn",
+    "eine": "f",
+    "einer": "f",
+    "einem": "mn",
+}
 
 
 def test_articles_and_adjectives_agree_with_the_noun(pairs) -> None:
     checked = 0
     for _, german in pairs:
-        for article, adjective, noun in re.findall(r"\b([a-zäöüß]+) (?:([a-zäöüß]+) )?([A-ZÄÖÜ]\w+)", german):
+        for article, adjective, noun in re.findall(
+            r"\b([a-zäöüß]+) (?:([a-zäöüß]+) )?([A-ZÄÖÜ]\w+)", german
+        ):
             if article in ARTICLES and noun in GENDERS:
                 checked += 1
                 assert set(ARTICLES[article]) & set(GENDERS[noun]), german
@@ -169,7 +228,10 @@ def test_it_has_the_gender_of_the_noun_in_the_clause_before(pairs) -> None:
         match = re.search(r"\b(\w+), (?:and|but) (?:I|we) .*\bit\b", english)
         if match and match[1] in expected:
             nouns.add(match[1])
-            assert expected[match[1]] & set(german.rpartition(", ")[2].rstrip(".").split()), (english, german)
+            assert expected[match[1]] & set(german.rpartition(", ")[2].rstrip(".").split()), (
+                english,
+                german,
+            )
     assert len(nouns) > 5
 
 
@@ -192,10 +254,13 @@ def test_the_german_depends_on_the_english_alone() -> None:
 def test_sentences_are_clean_lines_and_distinct(pairs) -> None:
     for sentences in zip(*pairs):
         assert len(set(sentences)) == len(pairs)
-        assert all(re.fullmatch(r"[A-ZÄÖÜ]\w*(,? \w+|-\w+)*[.?]", sentence) for sentence in sentences)
+        assert all(
+            re.fullmatch(r"[A-ZÄÖÜ]\w*(,? \w+|-\w+)*[.?]", sentence) for sentence in sentences
+        )
 
 
-# ---- `generate`, `write` and the command ----------------------------------------------------------------------------
+# ---- `generate`, `write` and the command
+# ----------------------------------------------------------------------------
 
 
 def test_a_longer_list_begins_with_the_shorter_one(pairs) -> None:
@@ -225,7 +290,9 @@ def test_write_makes_line_aligned_splits(tmp_path) -> None:
     assert all(text.endswith("\n") and "\r" not in text for text in texts)
     lines = [text.splitlines() for text in texts]
     assert [len(column) for column in lines] == [40, 40, 3, 3, 5, 5]
-    assert [pair for split in (0, 2, 4) for pair in zip(lines[split], lines[split + 1])] == generate(48, seed=1)
+    assert [
+        pair for split in (0, 2, 4) for pair in zip(lines[split], lines[split + 1])
+    ] == generate(48, seed=1)
 
 
 @pytest.mark.slow
@@ -234,5 +301,7 @@ def test_the_command_writes_the_same_sentences_in_every_process(tmp_path) -> Non
     arguments = ("-m", "examples.corpus", tmp_path, "--seed", "3")
     printed = run_python(*arguments, cwd=root, env={"PYTHONHASHSEED": "1"})
     assert printed.splitlines() == [str(tmp_path / name) for name in NAMES]
-    english, german = ((tmp_path / name).read_text(encoding="utf-8").splitlines() for name in NAMES[:2])
+    english, german = (
+        (tmp_path / name).read_text(encoding="utf-8").splitlines() for name in NAMES[:2]
+    )
     assert list(zip(english, german))[:3_000] == generate(3_000, seed=3)

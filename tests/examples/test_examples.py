@@ -1,4 +1,5 @@
-"""The scripts of examples/ that begin with a text or a trained translator: shortened runs, and whole ones."""
+"""The scripts of examples/ that begin with a text or a trained translator: shortened runs, and
+whole ones."""
 
 import importlib
 import json
@@ -12,12 +13,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras_transformer.export.servable import graph_of
-from keras_transformer.export.signatures import SIGNATURES
 from test_server import serving
 
 from examples import batch_translation, constrained_search, train_with_fit
 from keras_transformer.decoding import beam_search
+from keras_transformer.export.servable import graph_of
+from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.serving.server import RestApi, Signature
@@ -45,7 +46,9 @@ def run(monkeypatch, capsys):
 def test_the_whole_path_goes_from_text_to_what_is_served(run, tmp_path):
     printed = run("whole_path", tmp_path, "--steps", 2)
     assert re.search(r"^BLEU \d+\.\d, chrF \d+\.\d$", printed, re.MULTILINE)
-    served = re.search(r"^(.+) translates (\d+) of 200 sentences as the translator does$", printed, re.MULTILINE)
+    served = re.search(
+        r"^(.+) translates (\d+) of 200 sentences as the translator does$", printed, re.MULTILINE
+    )
     # Of a model that has learned nothing, close scores may be ranked otherwise.
     assert served[1] == str(tmp_path / "servable" / "1") and int(served[2]) > 190
 
@@ -53,7 +56,9 @@ def test_the_whole_path_goes_from_text_to_what_is_served(run, tmp_path):
 @pytest.mark.slow
 def test_fine_tuning_stops_when_the_callback_says(run, tiny_model_dir, tmp_path):
     printed = run("fine_tuning", tiny_model_dir, tmp_path / "swiss", "--steps", 40, "--bleu", 0)
-    assert len(re.findall(r"^after 20 updates: BLEU \d+\.\d, perplexity", printed, re.MULTILINE)) == 1
+    assert (
+        len(re.findall(r"^after 20 updates: BLEU \d+\.\d, perplexity", printed, re.MULTILINE)) == 1
+    )
     assert "after 40 updates" not in printed
     assert "\n    before: " in printed and "\n    after: " in printed
 
@@ -66,23 +71,33 @@ def test_fit_trains_what_the_commands_translate_with(run, tiny_model_dir, tmp_pa
     for name, line in (("source", "Anna sees a tree."), ("target", "Anna sieht einen Baum.")):
         (tmp_path / name).write_text(f"{line}\n" * 8)
     texts = ("--source", tmp_path / "source", "--target", tmp_path / "target")
-    printed = run("train_with_fit", "--model-dir", model_dir, *texts, "--steps", 60, "--batch-size", 8)
-    assert re.search(r"^8 of 8 pairs have at most 96 tokens\nstep 60: loss \d\.\d{3}, \d+ s$", printed, re.MULTILINE)
+    printed = run(
+        "train_with_fit", "--model-dir", model_dir, *texts, "--steps", 60, "--batch-size", 8
+    )
+    assert re.search(
+        r"^8 of 8 pairs have at most 96 tokens\nstep 60: loss \d\.\d{3}, \d+ s$",
+        printed,
+        re.MULTILINE,
+    )
     (translation,) = Translator.load(model_dir).translate(["Anna sees a tree."])
     assert translation.hypotheses[0][0] == "Anna sieht einen Baum."
 
 
 def test_the_loss_of_two_passes_by_hand():
-    # Of two tokens, the first pass gives the label 1/2, the second 1/4: ln 2 and ln 4. KL(p‖q) + KL(q‖p) is
-    # (1/2 - 1/4) ln 2 + (1/2 - 3/4) ln (2/3) = ln 3 / 4. The second place is padding.
+    # Of two tokens, the first pass gives the label 1/2, the second 1/4: ln 2 and ln 4. KL(p‖q) +
+    # KL(q‖p) is (1/2 - 1/4) ln 2 + (1/2 - 3/4) ln (2/3) = ln 3 / 4. The second place is padding.
     class Untrained(keras.Model):
         def call(self, inputs):
             return inputs
 
     model = train_with_fit.RDrop(Untrained(), consistency=8.0)
     model.compile("sgd", MaskedLabelSmoothedCrossentropy(0.0))
-    first, second = (np.log([[[*probabilities], [0.9, 0.1]]]) for probabilities in ((0.5, 0.5), (0.75, 0.25)))
-    loss = model.compute_loss(y=np.array([[1, 0]]), y_pred=np.concatenate([first, second]).astype("float32"))
+    first, second = (
+        np.log([[[*probabilities], [0.9, 0.1]]]) for probabilities in ((0.5, 0.5), (0.75, 0.25))
+    )
+    loss = model.compute_loss(
+        y=np.array([[1, 0]]), y_pred=np.concatenate([first, second]).astype("float32")
+    )
     expected = (np.log(2) + np.log(4)) / 2 + 8 / 4 * np.log(3) / 4
     np.testing.assert_allclose(keras.ops.convert_to_numpy(loss), expected, rtol=1e-5)
 
@@ -90,7 +105,9 @@ def test_the_loss_of_two_passes_by_hand():
 @pytest.mark.slow
 def test_a_search_of_one_s_own_keeps_its_constraints(run, tiny_model_dir):
     def translations(*arguments):
-        printed = run("constrained_search", tiny_model_dir, "--text", "Anna sees a tree.", *arguments)
+        printed = run(
+            "constrained_search", tiny_model_dir, "--text", "Anna sees a tree.", *arguments
+        )
         return re.findall(r"^    (?:free|constrained): +(.*) \(-\d", printed, re.MULTILINE)
 
     free, other = translations("--never", "Baum")
@@ -105,7 +122,9 @@ def test_a_search_waits_for_a_phrase():
         return tf.broadcast_to(logits, [*token_ids.shape, 4]), state
 
     def best(step, state):
-        hypotheses = beam_search(step, state, [5], max_length=5, start_id=0, end_id=1, length_penalty=0.0)
+        hypotheses = beam_search(
+            step, state, [5], max_length=5, start_id=0, end_id=1, length_penalty=0.0
+        )
         return hypotheses.token_ids[0, 0].numpy().tolist(), float(tf.exp(hypotheses.scores[0, 0]))
 
     assert best(step, ()) == ([1, 0, 0, 0, 0], pytest.approx(0.6))
@@ -116,17 +135,29 @@ def test_a_search_waits_for_a_phrase():
 
 
 @pytest.mark.slow
-def test_a_file_is_translated_in_blocks_and_goes_on_where_it_was_stopped(run, tiny_model_dir, tmp_path, monkeypatch):
+def test_a_file_is_translated_in_blocks_and_goes_on_where_it_was_stopped(
+    run, tiny_model_dir, tmp_path, monkeypatch
+):
     monkeypatch.setattr(batch_translation, "LINES_PER_BLOCK", 3)
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    source.write_text("".join(json.dumps({"id": i, "en": text}) + "\n" for i, text in enumerate(TEXTS)))
-    assert run("batch_translation", tiny_model_dir, source, target, "--field", "en") == "3 lines\n4 lines\n"
+    source.write_text(
+        "".join(json.dumps({"id": i, "en": text}) + "\n" for i, text in enumerate(TEXTS))
+    )
+    assert (
+        run("batch_translation", tiny_model_dir, source, target, "--field", "en")
+        == "3 lines\n4 lines\n"
+    )
     whole = target.read_bytes()
     rows = [json.loads(line) for line in whole.splitlines()]
     translations = Translator.load(tiny_model_dir).translate(TEXTS)
     best = [translation.hypotheses[0] for translation in translations]
     for i, (row, text, (translation, score)) in enumerate(zip(rows, TEXTS, best)):
-        assert (row["id"], row["en"], row["translation"], row["truncated"]) == (i, text, translation, False)
+        assert (row["id"], row["en"], row["translation"], row["truncated"]) == (
+            i,
+            text,
+            translation,
+            False,
+        )
         assert row["score"] == pytest.approx(score, abs=1e-4)
 
     # Killed in the middle of its second line.
@@ -141,7 +172,11 @@ def test_a_file_is_translated_in_blocks_and_goes_on_where_it_was_stopped(run, ti
 def url(tiny_model_dir):
     translator = Translator.load(tiny_model_dir)
     signature = SIGNATURES["serving_default"]
-    api = RestApi("tiny", {"serving_default": Signature(signature.inputs, graph_of(signature, translator))}, 128)
+    api = RestApi(
+        "tiny",
+        {"serving_default": Signature(signature.inputs, graph_of(signature, translator))},
+        128,
+    )
     with serving(api) as port:
         yield f"http://localhost:{port}/v1/models/tiny"
 
@@ -157,14 +192,22 @@ def test_the_client_translates_by_rest(url):
     done = ask(url, "\n".join([*TEXTS, "a" * 3000]))
     assert done.returncode == 0, done.stderr
     *lines, _ = done.stdout.splitlines()
-    assert lines == ["Anna hat einen Baum, sieht!", "Zoë hat zwei Äpfel, kauft!", "", "Anna hat einen Baum, sieht!"]
+    assert lines == [
+        "Anna hat einen Baum, sieht!",
+        "Zoë hat zwei Äpfel, kauft!",
+        "",
+        "Anna hat einen Baum, sieht!",
+    ]
     assert done.stderr == f"the end was not read: {'a' * 60}…\n"
 
 
 def test_the_client_says_what_the_server_refuses(url):
     done = ask(url.replace("tiny", "other"), "a")
     assert done.returncode == 1
-    assert "404 this server has /v1/models/tiny, version 1; received" in done.stderr and done.stdout == ""
+    assert (
+        "404 this server has /v1/models/tiny, version 1; received" in done.stderr
+        and done.stdout == ""
+    )
 
 
 @pytest.mark.long

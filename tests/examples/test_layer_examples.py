@@ -1,4 +1,5 @@
-"""Every script of examples/layers in a fresh process, on every backend that is installed here and that it runs on.
+"""Every script of examples/layers in a fresh process, on every backend that is installed here and
+that it runs on.
 
 `make test-jax` and `make test-torch` run this file where nothing else is installed.
 """
@@ -17,7 +18,8 @@ INSTALLED = [name for name in ALL_BACKENDS if importlib.util.find_spec(name)]
 
 
 class Example(NamedTuple):
-    """What the last number that a script prints must reach after a short run, and after a whole one."""
+    """What the last number that a script prints must reach after a short run, and after a whole
+    one."""
 
     short: str  # arguments
     short_range: tuple[float, float]
@@ -46,8 +48,8 @@ EXAMPLES_HERE = [name for name, example in EXAMPLES.items() if example.backends_
 
 def result(name, arguments, directory, backend):
     """The last number that the script prints."""
-    # Threads of PyTorch wait for each other in loops: beside other processes, two are slower than one.
-    # `make test-jax` has no time for XLA's optimizations, but here they pay.
+    # Threads of PyTorch wait for each other in loops: beside other processes, two are slower than
+    # one. `make test-jax` has no time for XLA's optimizations, but here they pay.
     environment = {"KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1", "XLA_FLAGS": ""}
     printed = run_python(FOLDER / f"{name}.py", *arguments.split(), cwd=directory, env=environment)
     return float(re.search(r": ([\d.]+)\n$", printed)[1])

@@ -14,8 +14,13 @@ INSTALLED = [name for name in BACKENDS if importlib.util.find_spec(name)]
 
 
 def is_left_out(package, backend):
-    """Whether a block that needs a package is of another backend, or the package is not installed here."""
-    return package != backend if package in BACKENDS else bool(package) and not importlib.util.find_spec(package)
+    """Whether a block that needs a package is of another backend, or the package is not installed
+    here."""
+    return (
+        package != backend
+        if package in BACKENDS
+        else bool(package) and not importlib.util.find_spec(package)
+    )
 
 
 def program(backend):
@@ -30,9 +35,14 @@ def program(backend):
     return "\n".join(lines)
 
 
-# Where TensorFlow is installed, these are slow: `make test-jax` and `make test-torch` run the code without it.
+# Where TensorFlow is installed, these are slow: `make test-jax` and `make test-torch` run the code
+# without it.
 @pytest.mark.parametrize(
-    "backend", [pytest.param(name, marks=[pytest.mark.slow] if "tensorflow" in INSTALLED else []) for name in INSTALLED]
+    "backend",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if "tensorflow" in INSTALLED else [])
+        for name in INSTALLED
+    ],
 )
 def test_the_code_runs(backend, tmp_path):
     code = program(backend)

@@ -43,7 +43,9 @@ def test_what_a_notebook_keeps_is_small_and_of_no_machine(name):
     cells = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
     outputs = [output for cell in cells for output in cell["outputs"]]
-    assert outputs and all((output["output_type"], output["name"]) == ("stream", "stdout") for output in outputs)
+    assert outputs and all(
+        (output["output_type"], output["name"]) == ("stream", "stdout") for output in outputs
+    )
     printed = "".join(line for output in outputs for line in output["text"])
     assert not re.search(r"(^|[\s\"'=(])/\w|0x[0-9a-f]{6}", printed), printed
 
@@ -58,10 +60,16 @@ def test_a_notebook_runs(name, tiny_model_dir, tmp_path, monkeypatch):
     notebook = read(name)
     first = notebook.cells[1]
     argv = json.dumps([f"{name}.py", *ARGUMENTS[name].split()])
-    first.source, replaced = re.subn(r"(?<=^sys.argv = )\[.*", argv, first.source, flags=re.MULTILINE)
+    first.source, replaced = re.subn(
+        r"(?<=^sys.argv = )\[.*", argv, first.source, flags=re.MULTILINE
+    )
     assert replaced == 1
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": directory}}).execute()
-    assert any(output.get("name") == "stdout" for cell in notebook.cells[1:] for output in cell.get("outputs", []))
+    assert any(
+        output.get("name") == "stdout"
+        for cell in notebook.cells[1:]
+        for output in cell.get("outputs", [])
+    )
 
 
 @each_notebook
@@ -70,5 +78,7 @@ def test_a_notebook_is_what_the_tool_makes(name, monkeypatch):
     import notebooks
 
     made = notebooks.make_notebook(name if name in NAMES else f"layers/{name}")
-    assert [(cell.id, cell.source) for cell in made.cells] == [(cell.id, cell.source) for cell in read(name).cells]
+    assert [(cell.id, cell.source) for cell in made.cells] == [
+        (cell.id, cell.source) for cell in read(name).cells
+    ]
     assert made.metadata == read(name).metadata

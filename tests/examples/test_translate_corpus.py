@@ -1,6 +1,8 @@
-"""The corpus example on Apache Beam: one output line per input line, in order, for all files, also after a kill.
+"""The corpus example on Apache Beam: one output line per input line, in order, for all files, also
+after a kill.
 
-It needs the extra `beam`, whose packages do not fit beside those of the extra `test`: `make test-beam` runs it.
+It needs the extra `beam`, whose packages do not fit beside those of the extra `test`: `make
+test-beam` runs it.
 """
 
 import bz2
@@ -18,11 +20,11 @@ import pytest
 import tensorflow as tf
 import zstandard
 from conftest import sentence_pairs
-from keras_transformer.export.servable import export_servable
 
 from examples import translate_corpus
 from keras_transformer import Translator
 from keras_transformer.config import DecodingConfig
+from keras_transformer.export.servable import export_servable
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SENTENCES = [source for source, _ in sentence_pairs()]
@@ -51,7 +53,9 @@ def translator(tiny_model_dir):
 
 @pytest.fixture(scope="module")
 def saved_model(translator, tmp_path_factory):
-    return export_servable(translator, tmp_path_factory.mktemp("servable"), signatures=["serving_default"])
+    return export_servable(
+        translator, tmp_path_factory.mktemp("servable"), signatures=["serving_default"]
+    )
 
 
 @pytest.fixture
@@ -68,7 +72,9 @@ def run(saved_model, tmp_path, monkeypatch):
     monkeypatch.setattr(translate_corpus, "LINES_PER_REQUEST", 2)
 
     def run(*patterns, model=saved_model, output=tmp_path / "out"):
-        translate_corpus.main(["--model", str(model), "--output", str(output), "--input", *map(str, patterns)])
+        translate_corpus.main(
+            ["--model", str(model), "--output", str(output), "--input", *map(str, patterns)]
+        )
         return output
 
     return run
@@ -79,10 +85,15 @@ def content(path):
 
 
 def translated(translator, text):
-    r"""What `keras-transformer translate` answers: lines end at "\n" alone, the last one needs none."""
+    r"""What `keras-transformer translate` answers: lines end at "\n" alone, the last one needs
+    none."""
     lines = text.split(b"\n")
     lines = [line.removesuffix(b"\r") for line in (lines if lines[-1] else lines[:-1])]
-    return "".join(line.replace("\n", " ") + "\n" for line in translator(lines)).encode() if lines else b""
+    return (
+        "".join(line.replace("\n", " ") + "\n" for line in translator(lines)).encode()
+        if lines
+        else b""
+    )
 
 
 TEXTS = {
@@ -93,7 +104,8 @@ TEXTS = {
     "some pieces": LINES,
     "no end of the last line": LINES[:-1],
     "line ends of Windows": LINES.replace(b"\n", b"\r\n"),
-    "other line ends": "Anna sees\u2028a tree.\vZoë\fbuys\u0085a tree.\r the dog\rbuys\n".encode() + b"the dog\r\r\n\r",
+    "other line ends": "Anna sees\u2028a tree.\vZoë\fbuys\u0085a tree.\r the dog\rbuys\n".encode()
+    + b"the dog\r\r\n\r",
     "not UTF-8": b"\xff\xfe paints \xe2\x82 the bridge.\n\0\n" + LINES,
     "long": b"the dog buys two apples. " * 40 + b"\n" + LINES,
 }
@@ -124,7 +136,9 @@ def test_a_compressed_file_becomes_a_compressed_file_of_the_same_name(translator
         # Two compressed files after each other are one.
         (corpus / f"{number}.txt{suffix}").write_bytes(compress(LINES) + compress(LINES))
     output = run(corpus / "[0-2]*", corpus / "[3-4]*", corpus / "1*")
-    assert sorted(path.name for path in output.iterdir()) == sorted(path.name for path in corpus.iterdir())
+    assert sorted(path.name for path in output.iterdir()) == sorted(
+        path.name for path in corpus.iterdir()
+    )
     assert {content(path) for path in output.iterdir()} == {translated(translator, LINES * 2)}
 
 
@@ -148,7 +162,8 @@ def test_files_and_pieces_that_are_there_are_not_translated_again(translator, ru
         # Of seven lines, the first three and the last.
         ".b/00000000-3": b"1\n2\n3\n",
         ".b/00000002-3": b"7\n",
-        # A file that was being written, a piece of another size, and one of a file that is complete.
+        # A file that was being written, a piece of another size, and one of a file that is
+        # complete.
         ".b/unfinished-0f-00000001-3": b"half a li",
         ".b/00000001-2": b"3\n4\n",
         ".a/00000001-3": b"4\n5\n6\n",
@@ -173,22 +188,40 @@ def test_a_compressed_file_that_is_cut_off_is_named(run, corpus):
                 run(path)
 
 
-@pytest.mark.parametrize("name", ["no model", "no input", "a directory", "same names", "same directory", "a file"])
+@pytest.mark.parametrize(
+    "name", ["no model", "no input", "a directory", "same names", "same directory", "a file"]
+)
 def test_a_wrong_path_is_one_line(name, saved_model, run, corpus, tmp_path):
     (corpus / "a").write_bytes(LINES)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a").write_bytes(LINES)
     arguments, options, expected = {
-        "no model": ((corpus / "a",), {"model": saved_model.parent}, f"--model must .*{saved_model.parent}"),
-        "no input": ((corpus / "a", corpus / "b*"), {}, f"--input must match files; received --input {corpus}/b\\*"),
+        "no model": (
+            (corpus / "a",),
+            {"model": saved_model.parent},
+            f"--model must .*{saved_model.parent}",
+        ),
+        "no input": (
+            (corpus / "a", corpus / "b*"),
+            {},
+            f"--input must match files; received --input {corpus}/b\\*",
+        ),
         "a directory": ((corpus,), {}, f"--input must match files; received --input {corpus}"),
         "same names": (
             (f"{tmp_path}/*/a",),
             {},
             f"different names; received --input {corpus}/a and {tmp_path}/other/a",
         ),
-        "same directory": ((corpus / "a",), {"output": f"{corpus}/../corpus"}, "--output must not be the directory of"),
-        "a file": ((corpus / "a",), {"output": corpus / "a"}, f"--output must be a directory; .*{corpus}/a"),
+        "same directory": (
+            (corpus / "a",),
+            {"output": f"{corpus}/../corpus"},
+            "--output must not be the directory of",
+        ),
+        "a file": (
+            (corpus / "a",),
+            {"output": corpus / "a"},
+            f"--output must be a directory; .*{corpus}/a",
+        ),
     }[name]
     with pytest.raises(SystemExit, match=f"error: .*{expected}") as exit:
         run(*arguments, **options)
@@ -207,9 +240,25 @@ def test_two_processes_that_are_killed_and_started_again_translate_each_line_onc
     # The SavedModel needs nothing of this package.
     (tmp_path / "keras_transformer.py").write_text("raise ImportError")
     output = tmp_path / "out"
-    command = [sys.executable, "examples/translate_corpus.py", "--model", saved_model, "--output", output]
-    command += ["--input", f"{corpus}/*", "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
-    start = {"args": list(map(str, command)), "cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(tmp_path)}}
+    command = [
+        sys.executable,
+        "examples/translate_corpus.py",
+        "--model",
+        saved_model,
+        "--output",
+        output,
+    ]
+    command += [
+        "--input",
+        f"{corpus}/*",
+        "--direct_running_mode=multi_processing",
+        "--direct_num_workers=2",
+    ]
+    start = {
+        "args": list(map(str, command)),
+        "cwd": ROOT,
+        "env": {**os.environ, "PYTHONPATH": str(tmp_path)},
+    }
     process = subprocess.Popen(**start, start_new_session=True)
     while process.poll() is None and len(list(output.glob(".*/[0-9]*"))) < 1:
         time.sleep(0.02)

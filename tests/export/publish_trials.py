@@ -1,10 +1,12 @@
-"""A program that publishes a version again and again, and is killed, or runs out of disk, at a later instant each time.
+"""A program that publishes a version again and again, and is killed, or runs out of disk, at a
+later instant each time.
 
 python tests/export/publish_trials.py FOLDER kill|full
 
-An instant is when Python opens a file, makes a directory, renames something, ... (`INSTANTS`); it then does not happen
-any more. Each trial is a process of its own, and the next export into the same folder follows. Prints the trials as
-JSON: how the process ended, the versions and other names that it left behind, and those after the next export.
+An instant is when Python opens a file, makes a directory, renames something, ... (`INSTANTS`); it
+then does not happen any more. Each trial is a process of its own, and the next export into the same
+folder follows. Prints the trials as JSON: how the process ended, the versions and other names that
+it left behind, and those after the next export.
 """
 
 import errno
@@ -18,7 +20,16 @@ import sys
 from keras_transformer.export.publishing import publish
 
 # Events of Python's audit hooks.
-INSTANTS = {"open", "os.listdir", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.scandir", "fcntl.flock"}
+INSTANTS = {
+    "open",
+    "os.listdir",
+    "os.mkdir",
+    "os.remove",
+    "os.rename",
+    "os.rmdir",
+    "os.scandir",
+    "fcntl.flock",
+}
 WRITING = {"os.mkdir", "os.rename"}
 CONTENT = {
     "saved_model.pb": b"graph" * 1000,
@@ -49,7 +60,9 @@ def disturb(fault, instant):
         left -= 1
         if left < 0 and fault == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        if left < 0 and (event in WRITING or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR))):
+        if left < 0 and (
+            event in WRITING or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR))
+        ):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     sys.addaudithook(hook)
@@ -58,9 +71,15 @@ def disturb(fault, instant):
 def names(output):
     """What is in the folder; its versions must have all of the content, and a card beside them."""
     for path in output.glob("[0-9]*"):
-        contents = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+        contents = {
+            str(file.relative_to(path)): file.read_bytes()
+            for file in path.rglob("*")
+            if file.is_file()
+        }
         assert contents == CONTENT, (path, contents)
-        assert (output / "README.md").read_text().startswith("# Card\n\nThis is the card of version ")
+        assert (
+            (output / "README.md").read_text().startswith("# Card\n\nThis is the card of version ")
+        )
     return sorted(path.name for path in output.glob("*"))
 
 

@@ -1,4 +1,5 @@
-"""A thousand sentences through every signature: by gRPC, REST and the C API, against the Python API."""
+"""A thousand sentences through every signature: by gRPC, REST and the C API, against the Python
+API."""
 
 import json
 import pathlib
@@ -7,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from fresh_process import run_python
-from keras_transformer.export.signatures import SIGNATURES
-from test_signatures import inputs_of, post, predict, rows_of, server, strings  # noqa: F401, fixtures
+from test_signatures import inputs_of, post, predict, rows_of, server, strings  # noqa: F401
 
 from examples.corpus import generate
+from keras_transformer.export.signatures import SIGNATURES
 
 pytestmark = pytest.mark.long
 
@@ -40,7 +41,9 @@ def requests_of(name, translator):
         yield {key: [row[key] for row in rows] for key in rows[0]}
 
 
-def python_answer(translator, name, text=(), prefix=None, source=(), target=(), token_id=(), max_length=()):
+def python_answer(
+    translator, name, text=(), prefix=None, source=(), target=(), token_id=(), max_length=()
+):
     """What the Python API answers, as a row for each text."""
     if name == "score":
         results = translator.score_tokens(source, target)
@@ -61,13 +64,20 @@ def python_answer(translator, name, text=(), prefix=None, source=(), target=(), 
     if name == "detokenize":
         return {"text": strings(translator.detokenize(token_id).numpy())}
     if name == "translate_tokens":
-        token_ids, scores = tf.function(translator.graph.search_token_ids)(tf.constant(token_id, tf.int32))
+        token_ids, scores = tf.function(translator.graph.search_token_ids)(
+            tf.constant(token_id, tf.int32)
+        )
         return {"token_id": token_ids.numpy(), "score": scores.numpy()}
     if name == "encode":
         return {"embedding": translator.encode(text)}
     results = translator.translate(text, 4 if name == "translate_n_best" else 1, prefixes=prefix)
-    hypotheses = [result.hypotheses if name == "translate_n_best" else result.hypotheses[0] for result in results]
-    columns = [list(zip(*result)) if name == "translate_n_best" else result for result in hypotheses]
+    hypotheses = [
+        result.hypotheses if name == "translate_n_best" else result.hypotheses[0]
+        for result in results
+    ]
+    columns = [
+        list(zip(*result)) if name == "translate_n_best" else result for result in hypotheses
+    ]
     answer = {key: [column[i] for column in columns] for i, key in enumerate(("text", "score"))}
     return {**answer, "source_length": [result.source_length for result in results]}
 
@@ -86,11 +96,19 @@ def assert_same(answer, expected):
 
 
 def decoded(outputs):
-    return {key: strings(array) if array.dtype == object else array for key, array in outputs.items()}
+    return {
+        key: strings(array) if array.dtype == object else array for key, array in outputs.items()
+    }
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_every_client_gets_the_answers_of_the_python_api(predict, server, servable, translator, name):  # noqa: F811
+def test_every_client_gets_the_answers_of_the_python_api(
+    predict,  # noqa: F811
+    server,  # noqa: F811
+    servable,
+    translator,
+    name,
+):
     requests = list(requests_of(name, translator))
     answers = [decoded(predict(name, **inputs)) for inputs in requests]
     for inputs, answer in zip(requests, answers, strict=True):

@@ -1,4 +1,5 @@
-"""The CTranslate2 model against ours: two independent engines, the same weights, the same translations."""
+"""The CTranslate2 model against ours: two independent engines, the same weights, the same
+translations."""
 
 import contextlib
 import functools
@@ -11,26 +12,35 @@ import numpy_transformer as reference
 import pytest
 import sentencepiece
 from conftest import sentence_pairs
-from keras_transformer.export.ctranslate2 import export_ctranslate2
-from keras_transformer.export.onnx import export_onnx
-from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 from keras_transformer.commands.main import main
-from keras_transformer.config import Config, DataConfig, DecodingConfig, TokenizerConfig, TransformerConfig
+from keras_transformer.config import (
+    Config,
+    DataConfig,
+    DecodingConfig,
+    TokenizerConfig,
+    TransformerConfig,
+)
 from keras_transformer.decoding import beam_search, greedy_search
 from keras_transformer.errors import ConfigError
+from keras_transformer.export.ctranslate2 import export_ctranslate2
+from keras_transformer.export.onnx import export_onnx
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.shortlist_file import Shortlist
 from keras_transformer.models import build_transformer
 from keras_transformer.tokenizers import TokenizerPair, WordPieceTokenizer, load_tokenizers
 from keras_transformer.tokenizers.sentencepiece import prepare_line
+from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.translation import Translator
 
 VOCABULARY = [*WordPieceTokenizer.special_pieces, *"abcdefgh"]
 START, END = 2, 3
 MAX_LENGTH = 16
 # The last are too long, and are cut.
-SENTENCES = [list(np.random.default_rng(length).integers(4, len(VOCABULARY), length)) for length in range(1, 19)]
+SENTENCES = [
+    list(np.random.default_rng(length).integers(4, len(VOCABULARY), length))
+    for length in range(1, 19)
+]
 MODELS = {
     # Less sharp, it would have the same translation for every source.
     "post-norm, sinusoids, all tied": dict(sharpness=1.5),
@@ -53,7 +63,12 @@ MODELS = {
         num_decoder_layers=1,
     ),
     "pre-norm, learned positions, all tied": dict(
-        norm_first=True, positions="learned", activation="gelu", key_dim=5, value_dim=5, feed_forward_bias=False
+        norm_first=True,
+        positions="learned",
+        activation="gelu",
+        key_dim=5,
+        value_dim=5,
+        feed_forward_bias=False,
     ),
     "pre-norm, rotary positions, RMS, SwiGLU, grouped queries": dict(
         norm_first=True,
@@ -73,15 +88,17 @@ MODELS = {
 }
 
 
-# How far one token's log probability may be from that in float64, or from the other engine's. These models make no more
-# than a quarter of it of roundings to float32.
+# How far one token's log probability may be from that in float64, or from the other engine's. These
+# models make no more than a quarter of it of roundings to float32.
 TOLERANCE = 4e-5
 
 
 def random_translator(sharpness=1.0, tokenizers=None, **changes):
     sizes = dict(num_layers=2, d_model=16, d_ff=24, num_heads=2, max_length=MAX_LENGTH)
     vocab_sizes = dict(source_vocab_size=len(VOCABULARY), target_vocab_size=len(VOCABULARY))
-    model = build_transformer(TransformerConfig(**{**sizes, **vocab_sizes, **changes}), dtype="float32")
+    model = build_transformer(
+        TransformerConfig(**{**sizes, **vocab_sizes, **changes}), dtype="float32"
+    )
     for variable in reference.randomize(model).trainable_variables:
         if len(variable.shape) == 2:
             variable.assign(variable * sharpness)
@@ -96,7 +113,8 @@ QUICK = "pre-norm, rotary positions, RMS, SwiGLU, grouped queries"
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=[] if name == QUICK else pytest.mark.slow) for name in MODELS]
+    scope="module",
+    params=[pytest.param(name, marks=[] if name == QUICK else pytest.mark.slow) for name in MODELS],
 )
 def engines(request, tmp_path_factory):
     translator = random_translator(**MODELS[request.param])
@@ -114,7 +132,8 @@ def padded(sentences):
 
 
 def log_probs(forward, sources, targets):
-    """Log probabilities of all target tokens and the end token, one array per sentence; `forward` returns logits."""
+    """Log probabilities of all target tokens and the end token, one array per sentence; `forward`
+    returns logits."""
     labels = padded(targets)
     target = np.concatenate([np.full((len(labels), 1), START), labels[:, :-1]], axis=1)
     logits = reference.array(forward(padded(sources), target))
@@ -130,11 +149,19 @@ def scores_of(engine, sources, targets):
 
 def assert_same_scores(model, engine):
     """Ours and theirs are those of NumPy in float64."""
-    expected = log_probs(functools.partial(reference.transformer, model), SENTENCES, SENTENCES[::-1])
-    ours = log_probs(lambda source, target: model({"source": source, "target": target}), SENTENCES, SENTENCES[::-1])
+    expected = log_probs(
+        functools.partial(reference.transformer, model), SENTENCES, SENTENCES[::-1]
+    )
+    ours = log_probs(
+        lambda source, target: model({"source": source, "target": target}),
+        SENTENCES,
+        SENTENCES[::-1],
+    )
     for received in (ours, scores_of(engine, SENTENCES, SENTENCES[::-1])):
         assert [len(row) for row in received] == [len(row) for row in expected]
-        np.testing.assert_allclose(np.concatenate(received), np.concatenate(expected), rtol=0, atol=TOLERANCE)
+        np.testing.assert_allclose(
+            np.concatenate(received), np.concatenate(expected), rtol=0, atol=TOLERANCE
+        )
 
 
 def test_every_token_of_a_given_translation_has_the_same_log_probability(engines):
@@ -190,7 +217,8 @@ def test_searches_that_lose_nothing_find_the_same(engines, beam_size, max_length
 @pytest.mark.slow
 def test_in_a_narrow_beam_ours_is_the_same_or_more_probable(engines):
     model, engine = engines
-    # An end token among the second beam_size candidates of a step finishes a sentence here, not there.
+    # An end token among the second beam_size candidates of a step finishes a sentence here, not
+    # there.
     ours, theirs = search(model, 4, MAX_LENGTH), their_search(engine, 4, MAX_LENGTH)
     same = 0
     for translation, score, their_translation, their_score in zip(*ours, *theirs):
@@ -265,22 +293,32 @@ def test_languages_with_vocabularies_of_their_own(tmp_path):
     french = [*WordPieceTokenizer.special_pieces, *"stuvw"]
     tokenizers = TokenizerPair(WordPieceTokenizer(VOCABULARY), WordPieceTokenizer(french))
     translator = random_translator(
-        tokenizers=tokenizers, target_vocab_size=len(french), tie_embeddings="target", norm_first=True
+        tokenizers=tokenizers,
+        target_vocab_size=len(french),
+        tie_embeddings="target",
+        norm_first=True,
     )
     # It is published if it scores texts as the translator does.
     path = export_ctranslate2(translator, tmp_path)
-    assert [json.loads((path / f"{side}_vocabulary.json").read_text()) for side in ("source", "target")] == [
+    assert [
+        json.loads((path / f"{side}_vocabulary.json").read_text()) for side in ("source", "target")
+    ] == [
         VOCABULARY,
         french,
     ]
-    assert load_tokenizers(path, TokenizerConfig("wordpiece", shared=False)).target.vocabulary == tuple(french)
+    assert load_tokenizers(
+        path, TokenizerConfig("wordpiece", shared=False)
+    ).target.vocabulary == tuple(french)
     (result,) = load(path).score_batch([["a", "c", "b"]], [["u", "w"]])
-    np.testing.assert_allclose(sum(result.log_probs), translator.score(["a c b"], ["u w"]), atol=3 * TOLERANCE)
+    np.testing.assert_allclose(
+        sum(result.log_probs), translator.score(["a c b"], ["u w"]), atol=3 * TOLERANCE
+    )
 
 
 @pytest.fixture(scope="module")
 def with_tags():
-    """A translator that puts a tag, translations of terms and a placeholder into the texts that are compared."""
+    """A translator that puts a tag, translations of terms and a placeholder into the texts that are
+    compared."""
     texts = [text for pair in sentence_pairs() for text in pair]
     tokenizer = train_tokenizer(texts, "bpe", 340, tags=[">>de<<"], terms=True)
     sizes = dict(source_vocab_size=tokenizer.vocab_size, target_vocab_size=tokenizer.vocab_size)
@@ -288,7 +326,9 @@ def with_tags():
     return Translator(random_translator(tokenizers=tokenizer, **sizes).model, tokenizer, decoding)
 
 
-@pytest.mark.parametrize("export", [export_ctranslate2, pytest.param(export_onnx, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "export", [export_ctranslate2, pytest.param(export_onnx, marks=pytest.mark.slow)]
+)
 def test_texts_are_compared_without_what_the_format_has_not(with_tags, tmp_path, export):
     path = export(with_tags, tmp_path)
     assert path == tmp_path / "1" and (path / "tokenizer.model").is_file()
@@ -299,7 +339,10 @@ def test_a_model_that_was_trained_with_tags_alone_needs_none_here(with_tags, tmp
     model_dir.path.mkdir()
     tokenizer.save(model_dir.path / tokenizer.filename)
     with_tags.model.save_weights(model_dir.best_path)
-    tokenizer_config, data = TokenizerConfig("bpe", tokenizer.vocab_size), DataConfig(tags=[">>de<<"])
+    tokenizer_config, data = (
+        TokenizerConfig("bpe", tokenizer.vocab_size),
+        DataConfig(tags=[">>de<<"]),
+    )
     model_dir.write_config(Config(with_tags.model.config, tokenizer_config, data=data))
     arguments = ["export", "--model-dir", str(model_dir), "--output", str(tmp_path / "out")]
     main([*arguments, "--format", "ctranslate2"])
@@ -323,14 +366,26 @@ def trained(tiny_model_dir, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     printed = io.BytesIO()
     with contextlib.redirect_stdout(io.TextIOWrapper(printed)) as stream:
-        main(["export", "--model-dir", str(tiny_model_dir), "--output", str(folder), "--format", "ctranslate2"])
+        main(
+            [
+                "export",
+                "--model-dir",
+                str(tiny_model_dir),
+                "--output",
+                str(folder),
+                "--format",
+                "ctranslate2",
+            ]
+        )
         stream.flush()
     assert printed.getvalue().decode() == f"{folder / '1'}\n"
     return folder / "1"
 
 
 @pytest.mark.parametrize("beam_size", [pytest.param(1, marks=pytest.mark.slow), 4])
-def test_text_is_translated_by_ctranslate2_and_sentencepiece_alone(trained, tiny_model_dir, beam_size):
+def test_text_is_translated_by_ctranslate2_and_sentencepiece_alone(
+    trained, tiny_model_dir, beam_size
+):
     tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(trained / "tokenizer.model"))
     sources, targets = zip(*sentence_pairs())
     sources += ("the dog  paints 🙂 漢字.", "Zoë\u2581greets\u241b")
@@ -345,17 +400,23 @@ def test_text_is_translated_by_ctranslate2_and_sentencepiece_alone(trained, tiny
     )
     translations = [tokenizer.decode(result.hypotheses[0])[1:] for result in results]
     assert translations[: len(targets)] == list(targets)
-    # The translator may stop `max_extra_tokens` after the source's length, CTranslate2 stops at one length for all.
+    # The translator may stop `max_extra_tokens` after the source's length, CTranslate2 stops at one
+    # length for all.
     decoding = DecodingConfig(beam_size=beam_size, length_penalty=0.0, max_extra_tokens=64)
     expected = Translator.load(tiny_model_dir, decoding).n_best(sources, 1)
     assert translations == [best[0][0] for best in expected]
     np.testing.assert_allclose(
-        [result.scores[0] for result in results], [best[0][1] for best in expected], rtol=1e-5, atol=1e-4
+        [result.scores[0] for result in results],
+        [best[0][1] for best in expected],
+        rtol=1e-5,
+        atol=1e-4,
     )
 
 
 @pytest.mark.slow
-def test_both_engines_find_the_same_among_the_pieces_of_a_shortlist(trained, tiny_model_dir, tmp_path):
+def test_both_engines_find_the_same_among_the_pieces_of_a_shortlist(
+    trained, tiny_model_dir, tmp_path
+):
     plain = Translator.load(tiny_model_dir)
     tokenizer = plain.tokenizers.source
     rng = np.random.default_rng(0)

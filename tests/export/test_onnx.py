@@ -1,4 +1,5 @@
-"""The ONNX graphs against the model: the same logits at each step, and the same translations by the guide's program."""
+"""The ONNX graphs against the model: the same logits at each step, and the same translations by the
+guide's program."""
 
 import pathlib
 import re
@@ -8,11 +9,11 @@ import onnxruntime
 import pytest
 from conftest import sentence_pairs
 from fresh_process import run_python
-from keras_transformer.export.onnx import export_onnx
 from test_ctranslate2 import VOCABULARY, random_translator
 
 from keras_transformer.commands.main import main
 from keras_transformer.config import DecodingConfig
+from keras_transformer.export.onnx import export_onnx
 from keras_transformer.translation import Translator
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -48,7 +49,9 @@ MODELS = {
 def test_each_step_has_the_logits_of_the_model_for_any_batch_and_lengths(name, tmp_path):
     translator = random_translator(**MODELS[name])
     path = export_onnx(translator, tmp_path)
-    encoder, decoder = (onnxruntime.InferenceSession(path / f"{part}.onnx") for part in ("encoder", "decoder"))
+    encoder, decoder = (
+        onnxruntime.InferenceSession(path / f"{part}.onnx") for part in ("encoder", "decoder")
+    )
     rng = np.random.default_rng(0)
     for lengths in ([5], [3, 9, 1]):
         source = np.zeros((len(lengths), max(lengths)), "int32")
@@ -63,14 +66,26 @@ def test_each_step_has_the_logits_of_the_model_for_any_batch_and_lengths(name, t
             logits, feeds["keys"], feeds["values"] = decoder.run(
                 ["logits", "next_keys", "next_values"], {**feeds, "token_ids": token_ids}
             )
-            expected, state = step(token_ids[:, None], np.zeros((len(lengths), 1), "int32"), np.int32(position), state)
+            expected, state = step(
+                token_ids[:, None], np.zeros((len(lengths), 1), "int32"), np.int32(position), state
+            )
             np.testing.assert_allclose(logits, expected[:, 0], rtol=1e-5, atol=1e-5)
             token_ids = rng.integers(4, len(VOCABULARY), len(lengths)).astype("int32")
 
 
 @pytest.mark.slow
 def test_the_program_of_the_guide_translates_without_this_package(tiny_model_dir, tmp_path, capsys):
-    main(["export", "--model-dir", str(tiny_model_dir), "--output", str(tmp_path / "onnx/en-de"), "--format", "onnx"])
+    main(
+        [
+            "export",
+            "--model-dir",
+            str(tiny_model_dir),
+            "--output",
+            str(tmp_path / "onnx/en-de"),
+            "--format",
+            "onnx",
+        ]
+    )
     assert capsys.readouterr().out == f"{tmp_path / 'onnx/en-de/1'}\n"
     page = (ROOT / "docs/engines.md").read_text(encoding="utf-8")
     *_, program = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
@@ -81,9 +96,13 @@ def test_the_program_of_the_guide_translates_without_this_package(tiny_model_dir
     sources += ["", "  ", "Zoë\u2581greets\u241b 🙂", "the dog " * 40]
     translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=1, max_extra_tokens=50))
     program = program.replace(
-        "MAX_LENGTH, MAX_EXTRA_TOKENS = 256", f"MAX_LENGTH, MAX_EXTRA_TOKENS = {translator.model.config.max_length}"
+        "MAX_LENGTH, MAX_EXTRA_TOKENS = 256",
+        f"MAX_LENGTH, MAX_EXTRA_TOKENS = {translator.model.config.max_length}",
     )
-    begin = "import sys\nsys.modules.update(dict.fromkeys(['keras', 'keras_transformer', 'tensorflow']))\n"
+    begin = (
+        "import sys\nsys.modules.update(dict.fromkeys(['keras', 'keras_transformer', "
+        "'tensorflow']))\n"
+    )
     end = f"\nprint(ascii(translate({sources!r})))\n"
     printed = run_python("-c", begin + program + end, cwd=tmp_path).splitlines()
     assert len(sources) == 200

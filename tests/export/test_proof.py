@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
-from keras_transformer.export import requests
-from keras_transformer.export.servable import Servable
-from keras_transformer.export.signatures import SIGNATURES
-from keras_transformer.training.batches.vocabulary import train_tokenizer
 from tensorflow.core.protobuf import saved_model_pb2
 from test_shortlist import random_shortlist
 
 from keras_transformer.errors import VerificationError
+from keras_transformer.export import requests
+from keras_transformer.export.servable import Servable
+from keras_transformer.export.signatures import SIGNATURES
+from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.translation import Translator
 
 
@@ -62,7 +62,10 @@ def swap_tokenizer(path):
     file = path / "saved_model.pb"
     saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     graph = saved_model.meta_graphs[0].graph_def
-    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    nodes = [
+        *graph.node,
+        *(node for function in graph.library.function for node in function.node_def),
+    ]
     tokenizers = [node for node in nodes if node.op == "SentencepieceOp"]
     assert tokenizers
     for node in tokenizers:
@@ -78,8 +81,8 @@ def test_what_is_healthy_passes(translator, names, tmp_path, caplog):
     with caplog.at_level("INFO"):
         requests.verify(tmp_path, servable.functions)
     assert (
-        "verified with a tolerance of 0.0001 for float32 (translator: CPU, SavedModel: CPU); rounding decided 0"
-        in caplog.text
+        "verified with a tolerance of 0.0001 for float32 (translator: CPU, SavedModel: CPU); "
+        "rounding decided 0" in caplog.text
     )
 
 
@@ -93,7 +96,10 @@ def test_what_is_damaged_is_refused(translator, servable, tmp_path, damage):
     variable.assign(kept)
     with pytest.raises(VerificationError) as refused:
         requests.verify(tmp_path, servable.functions)
-    assert str(refused.value).startswith("serving_default: ") and len(str(refused.value).splitlines()) <= 5
+    assert (
+        str(refused.value).startswith("serving_default: ")
+        and len(str(refused.value).splitlines()) <= 5
+    )
     np.testing.assert_array_equal(variable.numpy(), kept)
 
 
@@ -116,7 +122,9 @@ def test_what_is_damaged_is_refused_in_bfloat16(tiny_model_dir, tmp_path):
 def test_a_swapped_tokenizer_is_refused(servable, tmp_path):
     save(servable, tmp_path)
     swap_tokenizer(tmp_path)
-    with pytest.raises(VerificationError, match="serving_default: (text|source_length): rounding does not explain"):
+    with pytest.raises(
+        VerificationError, match="serving_default: (text|source_length): rounding does not explain"
+    ):
         requests.verify(tmp_path, servable.functions)
 
 
@@ -139,7 +147,8 @@ def test_a_close_choice_may_go_the_other_way(monkeypatch, other, is_refused):
     with pytest.raises(VerificationError) as refused:
         requests.verify(None, functions)
     assert str(refused.value).splitlines() == [
-        f"serving_default: text: rounding does not explain {len(requests.TEXTS)} of {len(requests.TEXTS)} values, the "
+        f"serving_default: text: rounding does not explain {len(requests.TEXTS)} of "
+        f"{len(requests.TEXTS)} values, the "
         "first for text 1",
         "the SavedModel answers ' first'",
         "the translator ' second'",
@@ -153,7 +162,9 @@ def test_a_close_choice_may_go_the_other_way(monkeypatch, other, is_refused):
     [(2**16, ["text", "score"], False), (3, ["text", "score"], True), (2**16, ["score"], True)],
     ids=["ever new texts", "three texts", "ever new scores alone"],
 )
-def test_where_rounding_makes_ever_new_texts_any_is_accepted(monkeypatch, num_answers, outputs, is_refused):
+def test_where_rounding_makes_ever_new_texts_any_is_accepted(
+    monkeypatch, num_answers, outputs, is_refused
+):
     weights = tf.Variable(np.random.default_rng(0).random(99, "float32"))
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
@@ -177,11 +188,15 @@ def test_an_answer_is_not_awaited_for_ever(monkeypatch, tmp_path):
         return {"text": text}
 
     monkeypatch.setattr(requests, "_MAX_SECONDS", 0.01)
-    with pytest.raises(VerificationError, match="the SavedModel has not answered after 0.01 seconds"):
+    with pytest.raises(
+        VerificationError, match="the SavedModel has not answered after 0.01 seconds"
+    ):
         requests.verify(tmp_path, {"serving_default": same.get_concrete_function()})
 
 
-@pytest.mark.parametrize("values, expected", [([b"a", b"b", b"a", b"c"], 2), ([2, 2, 2], 0), ([3, 1, 2], 3)])
+@pytest.mark.parametrize(
+    "values, expected", [([b"a", b"b", b"a", b"c"], 2), ([2, 2, 2], 0), ([3, 1, 2], 3)]
+)
 def test_answers_like_no_other_are_counted(values, expected):
     assert requests._num_unique(np.array(values)[:, None]).tolist() == [expected]
 
@@ -204,7 +219,15 @@ def test_on_a_gpu_numbers_may_differ_by_what_tf32_rounds(monkeypatch):
 def test_a_position_may_be_any_whose_attention_is_the_greatest_up_to_rounding():
     attention = np.array([[[0.40000, 0.40001, 0.19999], [0.1, 0.2, 0.7]]], "float32")
     expected = {"position": np.array([[1, 2]], "int32"), "attention": attention}
-    for positions, differs in (([0, 2], [0, 0]), ([2, 2], [1, 0]), ([1, 1], [0, 1]), ([3, -1], [1, 1])):
+    for positions, differs in (
+        ([0, 2], [0, 0]),
+        ([2, 2], [1, 0]),
+        ([1, 1], [0, 1]),
+        ([3, -1], [1, 1]),
+    ):
         answer = {**expected, "position": np.array([positions], "int32")}
         elements = requests._differences(answer, expected, requests._FLOAT32)
-        assert elements["position"].astype(int).tolist() == [differs] and not elements["attention"].any()
+        assert (
+            elements["position"].astype(int).tolist() == [differs]
+            and not elements["attention"].any()
+        )

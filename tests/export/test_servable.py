@@ -1,4 +1,5 @@
-"""The SavedModel against the translator: loaded in two ways, neither of which knows this package."""
+"""The SavedModel against the translator: loaded in two ways, neither of which knows this
+package."""
 
 import concurrent.futures
 import hashlib
@@ -16,11 +17,6 @@ import tensorflow as tf
 from conftest import sentence_pairs
 from fresh_process import run_python
 from google.protobuf import text_format
-from keras_transformer.export import servable as exporter
-from keras_transformer.export.requests import REQUESTS
-from keras_transformer.export.servable import TRIED, export_servable
-from keras_transformer.export.signatures import SIGNATURES
-from keras_transformer.training.run.state import RunState, save_training_state
 from session_mode import SavedModelSession, run_session
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis.model_pb2 import ModelSpec
@@ -30,7 +26,12 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 from keras_transformer.commands.main import main
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import ConfigError
+from keras_transformer.export import servable as exporter
+from keras_transformer.export.requests import REQUESTS
+from keras_transformer.export.servable import TRIED, export_servable
+from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.model_dir import ModelDir
+from keras_transformer.training.run.state import RunState, save_training_state
 from keras_transformer.translation import Translator
 from keras_transformer.translation.search import MIN_TEXTS_PER_BATCH
 
@@ -94,7 +95,8 @@ def other_translator(wordpiece_model_dir):
 
 @pytest.fixture(scope="module")
 def saved_and_verified(other_translator, tmp_path_factory):
-    """The path of a SavedModel, and its state when it was verified: other versions, and its content."""
+    """The path of a SavedModel, and its state when it was verified: other versions, and its
+    content."""
     folder = tmp_path_factory.mktemp("other")
     verify, seen = exporter.verify, []
 
@@ -104,7 +106,9 @@ def saved_and_verified(other_translator, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(exporter, "verify", watch)
-        return export_servable(other_translator, folder, signatures=["serving_default", "detokenize"]), seen
+        return export_servable(
+            other_translator, folder, signatures=["serving_default", "detokenize"]
+        ), seen
 
 
 @pytest.fixture(scope="module")
@@ -121,13 +125,17 @@ def assert_same(answers, expected, tolerance=1e-5):
     assert len(answers) == len(expected)
     for (texts, scores), rows in zip(answers, expected):
         assert [text.decode() for text in texts] == [text for text, _ in rows]
-        np.testing.assert_allclose(scores, [score for _, score in rows], rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(
+            scores, [score for _, score in rows], rtol=tolerance, atol=tolerance
+        )
 
 
 def run_fresh_process(path, batches, cwd):
     texts = json.dumps([[text.hex() for text in batch] for batch in batches])
     printed = run_python("-c", FRESH_PROCESS, path, CHECKOUT, input=texts, cwd=cwd)
-    return [([bytes.fromhex(text) for text in texts], scores) for texts, scores in json.loads(printed)]
+    return [
+        ([bytes.fromhex(text) for text in texts], scores) for texts, scores in json.loads(printed)
+    ]
 
 
 @pytest.mark.slow
@@ -154,7 +162,9 @@ def test_the_executor_for_low_latency_answers_the_same(servable, name):
         for answer in clients.map(lambda _: models[1](name, inputs), range(8)):
             for key, array in expected.items():
                 if array.dtype.kind == "f":
-                    np.testing.assert_allclose(answer[key], array, rtol=1e-5, atol=1e-5, err_msg=key)
+                    np.testing.assert_allclose(
+                        answer[key], array, rtol=1e-5, atol=1e-5, err_msg=key
+                    )
                 else:
                     np.testing.assert_array_equal(answer[key], array, err_msg=key)
     for model in models:
@@ -192,7 +202,9 @@ def test_every_signature_is_there_once(servable, other_saved_model):
     assert {*signatures} - {"__saved_model_init_op"} == {*SIGNATURES}
     assert signatures["translate"] == signatures["serving_default"]
     for name, described in SIGNATURES.items():
-        assert {*signatures[name].inputs} == {*described.inputs} and {*signatures[name].outputs} == {*described.outputs}
+        assert {*signatures[name].inputs} == {*described.inputs} and {
+            *signatures[name].outputs
+        } == {*described.outputs}
         for info in (*signatures[name].inputs.values(), *signatures[name].outputs.values()):
             assert info.tensor_shape.dim[0].size == -1
     chosen = read_meta_graph(other_saved_model).signature_def
@@ -221,12 +233,19 @@ def test_tokens_are_translated_where_tensorflow_text_is_not(translator, tmp_path
     source, target = sentence_pairs()[0]
     ids = " ".join(map(str, translator.token_ids([source])[0]))
     printed = run_python("-c", WITHOUT_TEXT, path, ids)
-    assert translator.detokenize([[int(number) for number in printed.split()]]).numpy().tolist() == [target.encode()]
+    assert translator.detokenize(
+        [[int(number) for number in printed.split()]]
+    ).numpy().tolist() == [target.encode()]
 
 
-def test_the_weights_are_saved_once_and_a_tied_table_as_the_kernel_of_the_logits_too(translator, servable):
+def test_the_weights_are_saved_once_and_a_tied_table_as_the_kernel_of_the_logits_too(
+    translator, servable
+):
     kernel = np.asarray(translator.model.output_projection.kernel)
-    num_bytes = sum(int(np.prod(variable.shape)) * 4 for variable in translator.graph.weights) + kernel.nbytes
+    num_bytes = (
+        sum(int(np.prod(variable.shape)) * 4 for variable in translator.graph.weights)
+        + kernel.nbytes
+    )
     size = (servable / "variables" / "variables.data-00000-of-00001").stat().st_size
     assert num_bytes <= size < num_bytes + 10_000
     saved = tf.saved_model.load(str(servable)).weights
@@ -243,11 +262,20 @@ def test_the_graph_holds_nothing_that_a_stock_model_server_lacks(servable, other
         "SentencepieceDetokenizeOp",
         "SentencepieceIdToStringOp",
     }
-    wordpiece = {"FastBertNormalize", "FastWordpieceTokenizeWithOffsets", "TFText>FastWordpieceDetokenize"}
+    wordpiece = {
+        "FastBertNormalize",
+        "FastWordpieceTokenizeWithOffsets",
+        "TFText>FastWordpieceDetokenize",
+    }
     for path, tokenizer_ops in ((servable, sentencepiece), (other_saved_model, wordpiece)):
         graph = read_meta_graph(path).graph_def
-        nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-        ops = {node.op for node in nodes} - {function.signature.name for function in graph.library.function}
+        nodes = [
+            *graph.node,
+            *(node for function in graph.library.function for node in function.node_def),
+        ]
+        ops = {node.op for node in nodes} - {
+            function.signature.name for function in graph.library.function
+        }
         assert ops - set(dir(tf.raw_ops)) == tokenizer_ops
         assert not {op for op in ops if op.startswith("Xla") or "PyFunc" in op}
 
@@ -273,7 +301,8 @@ def test_the_warm_up_requests_are_what_tensorflow_serving_would_write(servable):
         PredictionLog(
             predict_log=PredictLog(
                 request=PredictRequest(
-                    model_spec=ModelSpec(signature_name="serving_default"), inputs={"text": tf.make_tensor_proto(texts)}
+                    model_spec=ModelSpec(signature_name="serving_default"),
+                    inputs={"text": tf.make_tensor_proto(texts)},
                 )
             )
         )
@@ -288,7 +317,9 @@ def test_the_warm_up_requests_are_what_tensorflow_serving_would_write(servable):
 
 @pytest.mark.slow
 # A session fuses other operations, and each rounds to eight bits in bfloat16.
-@pytest.mark.parametrize("precision, share, tolerance", [("bfloat16", 0.51, 2**-9), ("int8-weights", 0.3, 1e-5)])
+@pytest.mark.parametrize(
+    "precision, share, tolerance", [("bfloat16", 0.51, 2**-9), ("int8-weights", 0.3, 1e-5)]
+)
 def test_a_servable_has_the_weights_of_its_precision_and_its_translator_s_answers(
     tiny_model_dir, servable, tmp_path, precision, share, tolerance
 ):
@@ -296,12 +327,17 @@ def test_a_servable_has_the_weights_of_its_precision_and_its_translator_s_answer
     path = export_servable(translator, tmp_path, signatures=["serving_default"])
     expected = [[row[0] for row in translator.n_best(batch, 1)] for batch in BATCHES]
     assert_same(run_session(path, BATCHES), expected, tolerance)
-    sizes = [(folder / "variables" / "variables.data-00000-of-00001").stat().st_size for folder in (path, servable)]
+    sizes = [
+        (folder / "variables" / "variables.data-00000-of-00001").stat().st_size
+        for folder in (path, servable)
+    ]
     assert sizes[0] < share * sizes[1]
     assert f", {precision}, " in (path / "assets.extra" / "README.md").read_text()
 
 
-def test_the_warm_up_requests_are_as_many_and_as_long_as_the_search_tells_apart(translator, other_translator):
+def test_the_warm_up_requests_are_as_many_and_as_long_as_the_search_tells_apart(
+    translator, other_translator
+):
     sizes = [len(texts) for texts in REQUESTS]
     assert min(sizes) == 1 and max(sizes) >= 2 * MIN_TEXTS_PER_BATCH
     for exported in (translator, other_translator):
@@ -312,7 +348,11 @@ def test_the_warm_up_requests_are_as_many_and_as_long_as_the_search_tells_apart(
 @pytest.mark.slow
 def test_the_warm_up_requests_warm_up_every_signature(servable):
     logs = read_warmup_requests(servable)
-    watched = [(name, SIGNATURES[name].example(texts)) for name in SIGNATURES for texts in (ORDINARY, MIXED)]
+    watched = [
+        (name, SIGNATURES[name].example(texts))
+        for name in SIGNATURES
+        for texts in (ORDINARY, MIXED)
+    ]
     finished = subprocess.run(
         [sys.executable, "-c", WATCHED_SESSION, str(servable), CHECKOUT],
         input=repr(watched),
@@ -336,7 +376,9 @@ def numbers_of_optimizations(log):
 
 
 def read_meta_graph(path):
-    (meta_graph,) = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes()).meta_graphs
+    (meta_graph,) = saved_model_pb2.SavedModel.FromString(
+        (path / "saved_model.pb").read_bytes()
+    ).meta_graphs
     return meta_graph
 
 
@@ -353,7 +395,9 @@ def test_what_appears_is_what_was_verified_and_nothing_before(saved_and_verified
     assert seen == [([], published)]
     assert {"saved_model.pb", "variables/variables.index"} <= set(published)
     title, rest = card.decode().split("\n", 1)
-    of_version = "This is the card of version 1. Each version has its own: `assets.extra/README.md`."
+    of_version = (
+        "This is the card of version 1. Each version has its own: `assets.extra/README.md`."
+    )
     assert (path.parent / "README.md").read_text() == f"{title}\n\n{of_version}\n{rest}"
 
 
@@ -364,8 +408,10 @@ def test_the_model_card_says_what_an_operator_asks(translator, servable):
         "# Translation model en-de",
         "| License of the weights | CC0-1.0 |",
         "| Training | 100 updates, with 12 pairs |",
-        "| Longest document | 200 sentences, or those that reach 8,192 tokens; divided by the rules for unknown",
-        f"| Parameters | {translator.model.config.num_parameters:,}, float32, {len(weights) / 1e6:.1f} MB |",
+        "| Longest document | 200 sentences, or those that reach 8,192 tokens; divided by the "
+        "rules for unknown",
+        f"| Parameters | {translator.model.config.num_parameters:,}, float32, "
+        f"{len(weights) / 1e6:.1f} MB |",
         "| Vocabulary | 328 tokens |",
         "| Search | beam of 4, length penalty 0.6 |",
         "| Longest input | 64 tokens with the end token;",
@@ -380,25 +426,40 @@ def test_the_model_card_says_what_an_operator_asks(translator, servable):
 
 
 @pytest.mark.slow
-def test_the_command_s_languages_divide_documents_and_what_trained_the_model_is_told(tiny_model_dir, tmp_path, capsys):
+def test_the_command_s_languages_divide_documents_and_what_trained_the_model_is_told(
+    tiny_model_dir, tmp_path, capsys
+):
     folder = shutil.copytree(tiny_model_dir, tmp_path / "model")
     text = {"train": {"lines": 1200, "source": "ab" * 32, "target": "cd" * 32}}
     save_training_state(ModelDir(folder), {}, RunState(step=300, text=text))
-    arguments = ["export", "--model-dir", str(folder), "--output", str(tmp_path / "servable"), "--no-verify"]
+    arguments = [
+        "export",
+        "--model-dir",
+        str(folder),
+        "--output",
+        str(tmp_path / "servable"),
+        "--no-verify",
+    ]
     for languages in ("de_CH-en", "xx-en"):
         main([*arguments, "--signatures", "detokenize", "--languages", languages])
     cards = [
-        (pathlib.Path(path) / "assets.extra" / "README.md").read_text() for path in capsys.readouterr().out.split()
+        (pathlib.Path(path) / "assets.extra" / "README.md").read_text()
+        for path in capsys.readouterr().out.split()
     ]
     assert ["divided by the rules for de |" in card for card in cards] == [True, False]
     assert "divided by the rules for unknown languages |" in cards[1]
-    training = f"300 updates, with a text of 1,200 sentence pairs (SHA-256 of the source `{'ab' * 32}`, of the target"
+    training = (
+        f"300 updates, with a text of 1,200 sentence pairs (SHA-256 of the source "
+        f"`{'ab' * 32}`, of the target"
+    )
     assert all(f"| Training | {training} `{'cd' * 32}`) |" in card for card in cards)
 
 
 def test_the_servers_of_the_model_card_are_those_that_are_tried():
     makefile = pathlib.Path(CHECKOUT, "Makefile").read_text()
-    packages = re.findall(r"^PACKAGES_.* := tensorflow==(\S+) tensorflow-text==(\S+)$", makefile, re.MULTILINE)
+    packages = re.findall(
+        r"^PACKAGES_.* := tensorflow==(\S+) tensorflow-text==(\S+)$", makefile, re.MULTILINE
+    )
     # The first is there for its tensorflow-text alone.
     assert list(TRIED.items()) == packages[1:]
 
@@ -414,11 +475,18 @@ def test_a_saved_model_that_translates_otherwise_is_not_published(
         return translations._replace(texts=tf.strings.join([translations.texts, "something else"]))
 
     def save(module, path, signatures):
-        shutil.copytree(other_saved_model, path, ignore=shutil.ignore_patterns("assets.extra"), dirs_exist_ok=True)
+        shutil.copytree(
+            other_saved_model,
+            path,
+            ignore=shutil.ignore_patterns("assets.extra"),
+            dirs_exist_ok=True,
+        )
 
     monkeypatch.setattr(other.graph, "search", search)
     monkeypatch.setattr(tf.saved_model, "save", save)
-    with pytest.raises(RuntimeError, match=r"serving_default: text: rounding does not explain[^\0]*something else"):
+    with pytest.raises(
+        RuntimeError, match=r"serving_default: text: rounding does not explain[^\0]*something else"
+    ):
         export_servable(other, tmp_path, signatures=["serving_default"])
     assert not list(tmp_path.iterdir())
 
@@ -428,7 +496,8 @@ def test_an_operation_that_no_server_has_is_not_published(tiny_model_dir, tmp_pa
     class Other(Translator):
         def detokenize(self, token_ids):
             return tf.ensure_shape(
-                tf.numpy_function(lambda ids: np.full(len(ids), b""), [token_ids], tf.string), [None]
+                tf.numpy_function(lambda ids: np.full(len(ids), b""), [token_ids], tf.string),
+                [None],
             )
 
     with pytest.raises(RuntimeError, match="a model server does not register PyFunc"):
@@ -454,7 +523,10 @@ def test_what_is_not_verified_is_published_as_it_is(translator, tmp_path, monkey
     [
         (["trnslate"], "signatures must be among serving_default, .*trnslate"),
         ([], "at least one"),
-        (["translate", "score"], "serving_default must be translate unless signatures include serving_default; rec"),
+        (
+            ["translate", "score"],
+            "serving_default must be translate unless signatures include serving_default; rec",
+        ),
     ],
 )
 def test_signatures_that_are_unknown_or_not_there_are_refused(translator, tmp_path, names, message):

@@ -1,4 +1,5 @@
-"""Every signature of a servable, called as clients of TensorFlow Serving call it, against the Python API."""
+"""Every signature of a servable, called as clients of TensorFlow Serving call it, against the
+Python API."""
 
 import json
 import pathlib
@@ -12,16 +13,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
-from keras_transformer.export.signatures import SIGNATURES
 from model_server import serve
 from tensorflow_serving.apis.predict_pb2 import PredictRequest
 from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
 
 from benchmarks.contenders.fuzzed_requests import fuzz, hostile_texts
+from keras_transformer.export.signatures import SIGNATURES
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "serving"
 SOURCES, TARGETS = (list(side) for side in zip(*sentence_pairs()[::7]))
-AWKWARD = ["", "  ", "🙂 </s> <pad> ▁␛ <0x0A>", "Anna sees a tree. " * 40, "a\u0301" * 300, "\0 Zoë\n"]
+AWKWARD = [
+    "",
+    "  ",
+    "🙂 </s> <pad> ▁␛ <0x0A>",
+    "Anna sees a tree. " * 40,
+    "a\u0301" * 300,
+    "\0 Zoë\n",
+]
 TEXTS = [text for pair in zip(SOURCES, AWKWARD) for text in pair] + SOURCES
 HYPOTHESES = TARGETS + AWKWARD + TARGETS
 HYPOTHESES = (HYPOTHESES * 2)[: len(TEXTS)]
@@ -43,7 +51,9 @@ def predict(server):
             request = PredictRequest()
             request.model_spec.name, request.model_spec.signature_name = "en-de", name
             for key, values in inputs.items():
-                request.inputs[key].CopyFrom(tf.make_tensor_proto(values, SIGNATURES[name].inputs[key].dtype))
+                request.inputs[key].CopyFrom(
+                    tf.make_tensor_proto(values, SIGNATURES[name].inputs[key].dtype)
+                )
             response = stub.Predict(request, timeout=600)
             assert response.model_spec.version.value == 1
             return {key: tf.make_ndarray(tensor) for key, tensor in response.outputs.items()}
@@ -52,7 +62,9 @@ def predict(server):
 
 
 def post(server, request):
-    posted = urllib.request.Request(server[1], json.dumps(request).encode(), {"Content-Type": "application/json"})
+    posted = urllib.request.Request(
+        server[1], json.dumps(request).encode(), {"Content-Type": "application/json"}
+    )
     with urllib.request.urlopen(posted) as response:
         return json.load(response)
 
@@ -72,11 +84,14 @@ def columns_of(rows):
 
 
 def assert_alike_with_any_neighbours(predict, name, rows):
-    """Each row of inputs must be answered alike alone, in a batch of 32, and beside hostile neighbours."""
+    """Each row of inputs must be answered alike alone, in a batch of 32, and beside hostile
+    neighbours."""
     alone = [predict(name, **columns_of([row])) for row in rows]
     for begin in range(0, len(rows), 32):
         batch, expected = rows[begin : begin + 32], alone[begin : begin + 32]
-        hostile = rows_of(SIGNATURES[name].example(hostile_texts(len(batch), seed=begin, long_share=0.01)))
+        hostile = rows_of(
+            SIGNATURES[name].example(hostile_texts(len(batch), seed=begin, long_share=0.01))
+        )
         mixed = [row for pair in zip(batch, hostile) for row in pair]
         for request, step in ((batch, 1), (mixed, 2)):
             answer = predict(name, **columns_of(request))
@@ -107,7 +122,10 @@ def assert_lengths(lengths, translator, texts, side="source"):
 
 def assert_source(answer, translator, texts):
     assert_lengths(answer["source_length"], translator, texts)
-    assert answer["truncated"].tolist() == (answer["source_length"] > translator.model.config.max_length).tolist()
+    assert (
+        answer["truncated"].tolist()
+        == (answer["source_length"] > translator.model.config.max_length).tolist()
+    )
     assert 0 < sum(answer["truncated"]) < len(texts)
 
 
@@ -135,14 +153,22 @@ def test_translate_n_best(predict, translator):
 @pytest.mark.slow
 def test_translate_with_prefix(predict, translator):
     prefixes = [target[: 3 * i] for i, target in enumerate(HYPOTHESES)]
-    answer = predict("translate_with_prefix", text=TEXTS, prefix=prefixes, max_length=[0] * len(TEXTS))
+    answer = predict(
+        "translate_with_prefix", text=TEXTS, prefix=prefixes, max_length=[0] * len(TEXTS)
+    )
     results = translator.translate(TEXTS, prefixes=prefixes)
     assert strings(answer["text"]) == [result.hypotheses[0][0] for result in results]
     assert answer["score"].tolist() == close([result.hypotheses[0][1] for result in results])
     assert_source(answer, translator, TEXTS)
-    limited = predict("translate_with_prefix", text=SOURCES, prefix=[""] * len(SOURCES), max_length=[5] * len(SOURCES))
+    limited = predict(
+        "translate_with_prefix",
+        text=SOURCES,
+        prefix=[""] * len(SOURCES),
+        max_length=[5] * len(SOURCES),
+    )
     pieces = [
-        translator.tokenizers.target.pieces(row) for row in translator.tokenizers.target.tokenize(TARGETS).to_list()
+        translator.tokenizers.target.pieces(row)
+        for row in translator.tokenizers.target.tokenize(TARGETS).to_list()
     ]
     assert strings(limited["text"]) == ["".join(row[:5]).replace("▁", " ")[1:] for row in pieces]
 
@@ -150,24 +176,37 @@ def test_translate_with_prefix(predict, translator):
 @pytest.mark.slow
 def test_translate_tokens(predict, translator):
     token_ids = predict("tokenize", text=TEXTS)["token_id"]
-    answer, expected = predict("translate_tokens", token_id=token_ids), predict("translate", text=TEXTS)
+    answer, expected = (
+        predict("translate_tokens", token_id=token_ids),
+        predict("translate", text=TEXTS),
+    )
     # A text of spaces is blank, but its tokens are not.
     same = [i for i, text in enumerate(TEXTS) if text == "" or text.strip()]
     texts = predict("detokenize", token_id=answer["token_id"])["text"]
     assert strings(texts[same]) == strings(expected["text"][same])
     np.testing.assert_allclose(answer["score"][same], expected["score"][same], rtol=1e-4, atol=1e-4)
-    assert answer["token_id"][0].tolist()[:3] == translator.tokenizers.target.tokenize(TARGETS[:1]).to_list()[0][:3]
+    assert (
+        answer["token_id"][0].tolist()[:3]
+        == translator.tokenizers.target.tokenize(TARGETS[:1]).to_list()[0][:3]
+    )
     # Padding, what is no id, and what is beyond the longest length.
     empty = predict("translate_tokens", token_id=[[0, 0], [3, 0]])
     assert not empty["token_id"].any() and not empty["score"].any()
     strange = [[*token_ids[0], *[0] * 200], [-5, 2**31 - 1, *[9] * (len(token_ids[0]) + 198)]]
-    assert predict("translate_tokens", token_id=strange)["score"][0] == pytest.approx(answer["score"][0], rel=1e-4)
+    assert predict("translate_tokens", token_id=strange)["score"][0] == pytest.approx(
+        answer["score"][0], rel=1e-4
+    )
 
 
 def test_score(predict, translator):
-    answer, expected = predict("score", source=TEXTS, target=HYPOTHESES), translator.score_tokens(TEXTS, HYPOTHESES)
+    answer, expected = (
+        predict("score", source=TEXTS, target=HYPOTHESES),
+        translator.score_tokens(TEXTS, HYPOTHESES),
+    )
     np.testing.assert_allclose(answer["log_prob"], expected.log_probs, rtol=1e-4)
-    np.testing.assert_allclose(answer["token_log_prob"], expected.token_log_probs, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        answer["token_log_prob"], expected.token_log_probs, rtol=1e-4, atol=1e-4
+    )
     np.testing.assert_allclose(answer["token_log_prob"].sum(axis=1), answer["log_prob"], rtol=1e-5)
     assert_lengths(answer["source_length"], translator, TEXTS)
     assert_lengths(answer["target_length"], translator, HYPOTHESES, "target")
@@ -177,7 +216,10 @@ def test_score(predict, translator):
 
 @pytest.mark.slow
 def test_align(predict, translator):
-    answer, expected = predict("align", source=TEXTS, target=HYPOTHESES), translator.align(TEXTS, HYPOTHESES)
+    answer, expected = (
+        predict("align", source=TEXTS, target=HYPOTHESES),
+        translator.align(TEXTS, HYPOTHESES),
+    )
     for i, alignment in enumerate(expected):
         num_target, num_source = len(alignment.target), len(alignment.source)
         for key, row in (("source_token", alignment.source), ("target_token", alignment.target)):
@@ -186,7 +228,9 @@ def test_align(predict, translator):
         positions = answer["position"][i].tolist()
         assert positions == alignment.positions + [-1] * (len(positions) - num_target)
         attention = answer["attention"][i]
-        np.testing.assert_allclose(attention[:num_target, :num_source], alignment.attention, atol=1e-5)
+        np.testing.assert_allclose(
+            attention[:num_target, :num_source], alignment.attention, atol=1e-5
+        )
         assert not attention[num_target:].any() and not attention[:, num_source:].any()
         np.testing.assert_allclose(attention[:num_target].sum(axis=1), 1, rtol=1e-5)
         assert positions[:num_target] == attention[:num_target].argmax(axis=1).tolist()
@@ -196,19 +240,35 @@ def test_align(predict, translator):
 
 def test_tokenize_and_detokenize(predict, translator):
     answer = predict("tokenize", text=TEXTS)
-    assert [[piece for piece in row if piece] for row in strings(answer["token"])] == translator.tokenize(TEXTS)
+    assert [
+        [piece for piece in row if piece] for row in strings(answer["token"])
+    ] == translator.tokenize(TEXTS)
     np.testing.assert_array_equal(answer["token_id"], translator.token_ids(TEXTS))
     assert_source(answer, translator, TEXTS)
     (texts,) = predict("detokenize", token_id=answer["token_id"]).values()
     whole = ~answer["truncated"]
-    assert [text for text, kept in zip(strings(texts), whole) if kept] == [t for t, kept in zip(TEXTS, whole) if kept]
+    assert [text for text, kept in zip(strings(texts), whole) if kept] == [
+        t for t, kept in zip(TEXTS, whole) if kept
+    ]
     strange = [[-1, 2**31 - 1, 328, 0, 3], [*answer["token_id"][0][:5]]]
-    assert strings(predict("detokenize", token_id=strange)["text"]) == strings(translator.detokenize(strange).numpy())
+    assert strings(predict("detokenize", token_id=strange)["text"]) == strings(
+        translator.detokenize(strange).numpy()
+    )
 
 
 @pytest.mark.slow
 def test_special_symbols_in_a_text_are_text_in_every_signature(predict, translator):
-    texts = ["</s>", "<pad> a", "<unk>", "<s>Anna", "▁", "␛_", "<0x0A>", "a<0x41>", "Anna sees a tree.</s> <s>"]
+    texts = [
+        "</s>",
+        "<pad> a",
+        "<unk>",
+        "<s>Anna",
+        "▁",
+        "␛_",
+        "<0x0A>",
+        "a<0x41>",
+        "Anna sees a tree.</s> <s>",
+    ]
     tokens = predict("tokenize", text=texts)
     lengths = tokens["source_length"].tolist()
     for ids, length in zip(tokens["token_id"].tolist(), lengths):
@@ -244,9 +304,17 @@ def inputs_of(name, pairs, translator):
         return rows_of({"source": sources, "target": targets})
     if name == "translate_document":
         # Of up to three sentences.
-        return rows_of({"text": [" ".join(sources[i : i + 1 + i % 3]) for i in range(len(sources))]})
+        return rows_of(
+            {"text": [" ".join(sources[i : i + 1 + i % 3]) for i in range(len(sources))]}
+        )
     if name in ("detokenize", "translate_tokens"):
-        return rows_of({"token_id": translator.token_ids(sources if name == "translate_tokens" else targets).tolist()})
+        return rows_of(
+            {
+                "token_id": translator.token_ids(
+                    sources if name == "translate_tokens" else targets
+                ).tolist()
+            }
+        )
     if name == "translate_with_prefix":
         prefixes = [" ".join(target.split()[: i % 4]) for i, target in enumerate(targets)]
         return rows_of({"text": sources, "prefix": prefixes, "max_length": [0] * len(sources)})
@@ -254,10 +322,16 @@ def inputs_of(name, pairs, translator):
 
 
 @pytest.mark.parametrize(
-    "name", [name if name == "translate" else pytest.param(name, marks=pytest.mark.slow) for name in SIGNATURES]
+    "name",
+    [
+        name if name == "translate" else pytest.param(name, marks=pytest.mark.slow)
+        for name in SIGNATURES
+    ],
 )
 def test_neighbours_change_no_answer(predict, translator, name):
-    assert_alike_with_any_neighbours(predict, name, inputs_of(name, sentence_pairs()[:40], translator))
+    assert_alike_with_any_neighbours(
+        predict, name, inputs_of(name, sentence_pairs()[:40], translator)
+    )
 
 
 @pytest.mark.parametrize("num_texts", [62, pytest.param(250, marks=pytest.mark.slow)])
@@ -272,14 +346,19 @@ def test_neighbours_change_no_answer(predict, translator, name):
 def test_hostile_texts_are_answered_and_harm_nobody(predict, name, num_texts):
     # A document of a megabyte takes seconds.
     long_share = 0 if name == "translate_document" else 0.02
-    report = fuzz(lambda name, inputs: predict(name, **inputs), name, num_texts, seed=1, long_share=long_share)
+    report = fuzz(
+        lambda name, inputs: predict(name, **inputs), name, num_texts, seed=1, long_share=long_share
+    )
     assert name in ("detokenize", "translate_tokens") or 0 < report["truncated"] < num_texts
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_no_texts_have_no_answers(predict, name):
     specs = SIGNATURES[name].inputs.items()
-    answer = predict(name, **{key: np.zeros([0] * len(spec.shape), spec.dtype.as_numpy_dtype) for key, spec in specs})
+    answer = predict(
+        name,
+        **{key: np.zeros([0] * len(spec.shape), spec.dtype.as_numpy_dtype) for key, spec in specs},
+    )
     assert answer and {len(array) for array in answer.values()} == {0}
 
 
@@ -293,13 +372,19 @@ def run_example(command, *arguments):
 def test_the_example_clients_translate(server, translator):
     grpc_address, rest_address = server[0], server[1].removesuffix(":predict")
     expected = translator([*SOURCES, "", 'Zoë "sees" \\ a tree'])
-    finished = run_example([sys.executable, str(EXAMPLES / "translate_grpc.py")], grpc_address, "en-de")
+    finished = run_example(
+        [sys.executable, str(EXAMPLES / "translate_grpc.py")], grpc_address, "en-de"
+    )
     assert finished.stdout.splitlines() == expected, finished.stderr
-    finished = run_example([sys.executable, str(EXAMPLES / "translate_grpc.py")], grpc_address, "other")
+    finished = run_example(
+        [sys.executable, str(EXAMPLES / "translate_grpc.py")], grpc_address, "other"
+    )
     assert finished.returncode == 1 and finished.stderr.splitlines()[-1].startswith("NOT_FOUND: ")
     if shutil.which("curl"):
         finished = run_example(["sh", str(EXAMPLES / "translate_rest.sh")], rest_address)
-        assert [row["text"] for row in json.loads(finished.stdout)["predictions"]] == expected, finished.stderr
+        assert [row["text"] for row in json.loads(finished.stdout)["predictions"]] == expected, (
+            finished.stderr
+        )
     if shutil.which("node"):
         finished = run_example(["node", str(EXAMPLES / "translate_rest.mjs")], rest_address)
         assert finished.stdout.splitlines() == expected, finished.stderr

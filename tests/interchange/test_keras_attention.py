@@ -25,7 +25,9 @@ REGULARIZED = dict(
 )
 STOCK = {
     "plain": dict(num_heads=2, key_dim=4),
-    "every initializer, regularizer and constraint": dict(num_heads=2, key_dim=4, dropout=0.2, **REGULARIZED),
+    "every initializer, regularizer and constraint": dict(
+        num_heads=2, key_dim=4, dropout=0.2, **REGULARIZED
+    ),
     "other widths": dict(num_heads=3, key_dim=5, value_dim=7, output_shape=9),
     "two output axes": dict(num_heads=2, key_dim=4, output_shape=(3, 2)),
     "without biases": dict(num_heads=2, key_dim=4, use_bias=False),
@@ -34,8 +36,17 @@ STOCK = {
 }
 GROUPED = {
     "grouped": dict(head_dim=4, num_query_heads=4, num_key_value_heads=2),
-    "one for all": dict(head_dim=4, num_query_heads=4, num_key_value_heads=1, use_bias=False, sliding_window=3),
-    "gated": dict(head_dim=4, num_query_heads=4, num_key_value_heads=2, use_gate=True, dropout=0.1, **REGULARIZED),
+    "one for all": dict(
+        head_dim=4, num_query_heads=4, num_key_value_heads=1, use_bias=False, sliding_window=3
+    ),
+    "gated": dict(
+        head_dim=4,
+        num_query_heads=4,
+        num_key_value_heads=2,
+        use_gate=True,
+        dropout=0.1,
+        **REGULARIZED,
+    ),
 }
 
 
@@ -54,7 +65,10 @@ def randomize(layer, seed=1):
 KNOWN = set(inspect.signature(keras.layers.MultiHeadAttention).parameters)
 LAYERS = [
     pytest.param(cls, settings, id=name)
-    for cls, cases in ((keras.layers.MultiHeadAttention, STOCK), (keras.layers.GroupQueryAttention, GROUPED))
+    for cls, cases in (
+        (keras.layers.MultiHeadAttention, STOCK),
+        (keras.layers.GroupQueryAttention, GROUPED),
+    )
     for name, settings in cases.items()
     if settings.keys() & {"use_gate", "sliding_window"} <= KNOWN
 ]
@@ -84,8 +98,13 @@ def test_outputs_equal_those_of_the_stock_layer_with_padding_and_causal_masks(cl
         dict(attention_mask=pairs),
         dict(value_mask=real, use_causal_mask=True),
     ):
-        # Stock attention averages all values where nothing may be attended to, as at padding with a sliding window.
-        assert_allclose(numpy(attention(x, x, **masks))[real], outputs_of(stock, x, x, **masks)[real], **TOLERANCE)
+        # Stock attention averages all values where nothing may be attended to, as at padding with a
+        # sliding window.
+        assert_allclose(
+            numpy(attention(x, x, **masks))[real],
+            outputs_of(stock, x, x, **masks)[real],
+            **TOLERANCE,
+        )
 
 
 @pytest.mark.parametrize("cls, settings", LAYERS)
@@ -123,13 +142,18 @@ def test_attention_over_the_axes_of_an_image():
 def test_a_neighborhood_becomes_a_sliding_window():
     attention = built(MultiHeadAttention, dict(num_heads=2, key_dim=4, neighborhood=5))
     if "sliding_window" not in KNOWN:
-        with pytest.raises(ConfigError, match="^neighborhood must be None to become a keras.layers.MultiHeadAttention"):
+        with pytest.raises(
+            ConfigError,
+            match="^neighborhood must be None to become a keras.layers.MultiHeadAttention",
+        ):
             to_keras(attention)
         return
     x = normal(2, 11, 8)
     for causal in (False, True):
         expected = attention(x, x, use_causal_mask=causal)
-        assert_allclose(numpy(to_keras(attention)(x, x, use_causal_mask=causal)), numpy(expected), **TOLERANCE)
+        assert_allclose(
+            numpy(to_keras(attention)(x, x, use_causal_mask=causal)), numpy(expected), **TOLERANCE
+        )
 
 
 def test_name_and_policy_are_kept():
@@ -157,15 +181,21 @@ class Subclass(keras.layers.MultiHeadAttention):
 
 
 def test_what_cannot_be_converted_is_one_line():
-    with pytest.raises(ConfigError, match="^layer must be one of MultiHeadAttention, .*; received Dense$"):
+    with pytest.raises(
+        ConfigError, match="^layer must be one of MultiHeadAttention, .*; received Dense$"
+    ):
         from_keras(keras.layers.Dense(3))
     with pytest.raises(ConfigError, match="received Subclass$"):
         from_keras(built(Subclass, STOCK["plain"]))
-    with pytest.raises(ConfigError, match="^attend must be built before it is converted; call it or its build"):
+    with pytest.raises(
+        ConfigError, match="^attend must be built before it is converted; call it or its build"
+    ):
         from_keras(keras.layers.MultiHeadAttention(2, 4, name="attend"))
     quantized = built(keras.layers.MultiHeadAttention, STOCK["plain"])
     quantized.query_dense.quantize("int8")
-    with pytest.raises(ConfigError, match="^quantization_mode must be None .*; received quantization_mode='int8'$"):
+    with pytest.raises(
+        ConfigError, match="^quantization_mode must be None .*; received quantization_mode='int8'$"
+    ):
         from_keras(quantized)
 
 
@@ -181,6 +211,7 @@ def test_what_cannot_be_converted_is_one_line():
 def test_what_keras_has_not_is_one_line(settings, name):
     attention = built(MultiHeadAttention, dict(num_heads=2, key_dim=4, **settings))
     with pytest.raises(
-        ConfigError, match=f"^{name} must be .* to become a keras.layers.\\w* .Keras .*.; received {name}="
+        ConfigError,
+        match=f"^{name} must be .* to become a keras.layers.\\w* .Keras .*.; received {name}=",
     ):
         to_keras(attention)

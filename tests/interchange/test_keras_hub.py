@@ -72,7 +72,9 @@ def test_a_decoder_layer_without_a_source(settings):
     layer = from_keras_hub(hub)
     x = normal(2, 6, 8)
     assert_allclose(numpy(layer(x)), numpy(hub(x)), **TOLERANCE)
-    assert_allclose(numpy(layer(x, target_mask=REAL)), numpy(hub(x, decoder_padding_mask=REAL)), **TOLERANCE)
+    assert_allclose(
+        numpy(layer(x, target_mask=REAL)), numpy(hub(x, decoder_padding_mask=REAL)), **TOLERANCE
+    )
     assert_same(to_keras_hub(layer), hub)
     assert_same(from_keras_hub(to_keras_hub(layer)), layer)
 
@@ -99,7 +101,11 @@ def test_an_embedding_of_tokens_and_positions(mask_zero):
     embedding = from_keras_hub(hub)
     outputs = embedding(token_ids)
     assert_allclose(numpy(outputs), numpy(expected), **TOLERANCE)
-    assert_allclose(numpy(embedding(token_ids, start_index=2)), numpy(hub(token_ids, start_index=2)), **TOLERANCE)
+    assert_allclose(
+        numpy(embedding(token_ids, start_index=2)),
+        numpy(hub(token_ids, start_index=2)),
+        **TOLERANCE,
+    )
     mask = embedding.compute_mask(token_ids)
     assert (mask is None) == (not mask_zero)
     if mask_zero:
@@ -110,7 +116,12 @@ def test_an_embedding_of_tokens_and_positions(mask_zero):
 
 @pytest.mark.parametrize(
     "settings",
-    [dict(scale_embedding=True), dict(positions="sinusoidal"), dict(padding_id=3), dict(dropout=0.1)],
+    [
+        dict(scale_embedding=True),
+        dict(positions="sinusoidal"),
+        dict(padding_id=3),
+        dict(dropout=0.1),
+    ],
     ids=str,
 )
 def test_an_embedding_that_keras_hub_has_not_is_one_line(settings):
@@ -118,14 +129,19 @@ def test_an_embedding_that_keras_hub_has_not_is_one_line(settings):
     embedding = PositionalEmbedding(9, 8, **plain | settings)
     embedding.build((None, None))
     (name,) = settings
-    with pytest.raises(ConfigError, match=f"^{name} must be .* to become a keras_hub.layers.Tok.*; received {name}="):
+    with pytest.raises(
+        ConfigError,
+        match=f"^{name} must be .* to become a keras_hub.layers.Tok.*; received {name}=",
+    ):
         to_keras_hub(embedding)
 
 
 def test_an_embedding_with_a_projection_of_its_own_is_one_line():
     hub = keras_hub.layers.TokenAndPositionEmbedding(9, 6, 8, tie_weights=False)
     hub.build((None, None))
-    with pytest.raises(ConfigError, match="^tie_weights must be True .*; received tie_weights=False$"):
+    with pytest.raises(
+        ConfigError, match="^tie_weights must be True .*; received tie_weights=False$"
+    ):
         from_keras_hub(hub)
 
 
@@ -134,19 +150,34 @@ class Subclass(keras_hub.layers.TransformerEncoder):
 
 
 def test_what_cannot_be_converted_is_one_line():
-    with pytest.raises(ConfigError, match="^layer must be one of TransformerEncoder, .*; received Dense$"):
+    with pytest.raises(
+        ConfigError, match="^layer must be one of TransformerEncoder, .*; received Dense$"
+    ):
         from_keras_hub(keras.layers.Dense(3))
     with pytest.raises(ConfigError, match="received Subclass$"):
         from_keras_hub(built(Subclass, SETTINGS["post-norm"], 8))
     with pytest.raises(ConfigError, match="^one must be built before it is converted"):
         from_keras_hub(keras_hub.layers.TransformerEncoder(4, 2, name="one"))
-    with pytest.raises(ConfigError, match="^layer must be one of EncoderLayer, DecoderLayer, .*; received Dense$"):
+    with pytest.raises(
+        ConfigError, match="^layer must be one of EncoderLayer, DecoderLayer, .*; received Dense$"
+    ):
         to_keras_hub(keras.layers.Dense(3))
 
 
 WITHOUT_COUNTERPART = [
-    *(dict(attention_bias=False), dict(activation_dropout=0.1), dict(attention_dropout=0.1), dict(neighborhood=3)),
-    *(dict(key_dim=3), dict(value_dim=3), dict(feed_forward_bias=False), dict(normalization="rms"), dict(gated=True)),
+    *(
+        dict(attention_bias=False),
+        dict(activation_dropout=0.1),
+        dict(attention_dropout=0.1),
+        dict(neighborhood=3),
+    ),
+    *(
+        dict(key_dim=3),
+        dict(value_dim=3),
+        dict(feed_forward_bias=False),
+        dict(normalization="rms"),
+        dict(gated=True),
+    ),
     *(dict(num_key_value_heads=1), dict(query_key_norm=True), dict(relative_positions="alibi")),
     *(dict(kernel_regularizer="l2"), dict(bias_regularizer="l2")),
 ]
@@ -158,5 +189,7 @@ def test_what_keras_hub_has_not_is_one_line(cls, settings):
     layer = cls(**dict(num_heads=2, d_ff=12, dropout=0.0, attention_bias=True, **{}) | settings)
     layer.build((None, None, 8))
     (name,) = settings
-    with pytest.raises(ConfigError, match=f"^{name} must be .* to become a keras_hub.layers.*; received {name}="):
+    with pytest.raises(
+        ConfigError, match=f"^{name} must be .* to become a keras_hub.layers.*; received {name}="
+    ):
         to_keras_hub(layer)

@@ -34,16 +34,23 @@ def test_neither_pytorch_nor_keras_hub_is_imported():
 def test_what_is_not_installed_is_one_line(monkeypatch):
     layer = EncoderLayer(num_heads=2, d_ff=12, dropout=0.0, attention_bias=True)
     layer.build((None, None, 8))
-    for name, distribution, convert in (("torch", "torch", to_torch), ("keras_hub", "keras-hub", to_keras_hub)):
+    for name, distribution, convert in (
+        ("torch", "torch", to_torch),
+        ("keras_hub", "keras-hub", to_keras_hub),
+    ):
         monkeypatch.setitem(sys.modules, name, None)
         with pytest.raises(MissingPackageError) as error:
             convert(layer)
-        message = f"this needs the package {name}, which is not installed: pip install {distribution}"
+        message = (
+            f"this needs the package {name}, which is not installed: pip install {distribution}"
+        )
         assert str(error.value) == message and error.value.name == name
 
 
 def test_what_is_of_another_library_is_one_line(monkeypatch):
     for name, convert in (("torch", from_torch), ("keras_hub", from_keras_hub)):
         monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(ConfigError, match=f"^(module|layer) must be .*{name}.*; received ellipsis$"):
+        with pytest.raises(
+            ConfigError, match=f"^(module|layer) must be .*{name}.*; received ellipsis$"
+        ):
             convert(...)

@@ -14,7 +14,8 @@ from keras_transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, Mult
 from keras_transformer.errors import ConfigError
 from keras_transformer.interchange import EncoderDecoder, NormalizedStack, from_torch, to_torch
 
-# Triton, which comes with PyTorch's build for GPUs, ends a process that TensorFlow is loaded in: both contain LLVM.
+# Triton, which comes with PyTorch's build for GPUs, ends a process that TensorFlow is loaded in:
+# both contain LLVM.
 if keras.backend.backend() == "tensorflow":
     sys.modules["triton"] = None
 TOLERANCE = dict(rtol=0, atol=2e-6)
@@ -37,7 +38,8 @@ def normal(*shape, seed=0):
 
 
 def randomized(module, seed=1):
-    """All parameters random, also biases, which begin with zeros, and the scales of normalizations."""
+    """All parameters random, also biases, which begin with zeros, and the scales of
+    normalizations."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -52,10 +54,14 @@ def randomized_layer(layer, seed=1):
 
 
 def run(module, *inputs, **masks):
-    """Returns the outputs (batch, length, width) of a module, whose masks are the inverse of ours."""
+    """Returns the outputs (batch, length, width) of a module, whose masks are the inverse of
+    ours."""
     part = next(part for part in module.modules() if isinstance(part, torch.nn.MultiheadAttention))
     tensors = [torch.from_numpy(x if part.batch_first else x.swapaxes(0, 1)) for x in inputs]
-    masks = {name: ~torch.from_numpy(mask) if isinstance(mask, np.ndarray) else mask for name, mask in masks.items()}
+    masks = {
+        name: ~torch.from_numpy(mask) if isinstance(mask, np.ndarray) else mask
+        for name, mask in masks.items()
+    }
     with torch.no_grad():
         outputs = module(*tensors, **masks)
     outputs = (outputs[0] if isinstance(outputs, tuple) else outputs).numpy()
@@ -68,7 +74,11 @@ def assert_same_weights(layer, expected):
 
 
 def weights(layer):
-    return [weight for part in layer for weight in weights(part)] if isinstance(layer, tuple) else layer.weights
+    return (
+        [weight for part in layer for weight in weights(part)]
+        if isinstance(layer, tuple)
+        else layer.weights
+    )
 
 
 def configs(layer):
@@ -105,8 +115,12 @@ def test_attention(settings):
     query, key, value = inputs
     assert_allclose(numpy(attention(query, value, key)), run(module, *inputs), **TOLERANCE)
     expected = run(module, *inputs, key_padding_mask=SOURCE_REAL)
-    assert_allclose(numpy(attention(query, value, key, value_mask=SOURCE_REAL)), expected, **TOLERANCE)
-    assert_allclose(run(to_torch(attention), *inputs, key_padding_mask=SOURCE_REAL), expected, **TOLERANCE)
+    assert_allclose(
+        numpy(attention(query, value, key, value_mask=SOURCE_REAL)), expected, **TOLERANCE
+    )
+    assert_allclose(
+        run(to_torch(attention), *inputs, key_padding_mask=SOURCE_REAL), expected, **TOLERANCE
+    )
     assert attention.get_config()["dropout"] == module.dropout
     assert_round_trip(attention)
 
@@ -125,7 +139,9 @@ def test_an_encoder_layer(settings):
     assert_allclose(numpy(layer(x, mask=REAL))[REAL], masked[REAL], **TOLERANCE)
     causal = run(module, x, src_mask=CAUSAL)
     assert_allclose(numpy(layer(x, attention_mask=np.tri(6, dtype=bool))), causal, **TOLERANCE)
-    assert_allclose(run(to_torch(layer), x, src_key_padding_mask=REAL)[REAL], masked[REAL], **TOLERANCE)
+    assert_allclose(
+        run(to_torch(layer), x, src_key_padding_mask=REAL)[REAL], masked[REAL], **TOLERANCE
+    )
     assert_round_trip(layer)
 
 
@@ -149,7 +165,9 @@ def test_a_decoder_layer(settings, source_width):
     assert type(layer) is DecoderLayer
     x, source = normal(2, 6, 8), normal(2, 5, source_width, seed=2)
     assert_allclose(numpy(layer(x, source)), run(module, x, source, tgt_mask=CAUSAL), **TOLERANCE)
-    masks = dict(tgt_mask=CAUSAL < 0, tgt_key_padding_mask=REAL, memory_key_padding_mask=SOURCE_REAL)
+    masks = dict(
+        tgt_mask=CAUSAL < 0, tgt_key_padding_mask=REAL, memory_key_padding_mask=SOURCE_REAL
+    )
     expected = run(module, x, source, **masks)
     outputs = layer(x, source, target_mask=REAL, source_mask=SOURCE_REAL)
     assert_allclose(numpy(outputs), expected, **TOLERANCE)
@@ -170,11 +188,15 @@ def test_rates_of_dropout_go_where_they_belong():
 
 @pytest.mark.parametrize("name", ["gelu", "mish", "relu", "relu6", "sigmoid", "silu", "tanh"])
 def test_activations(name):
-    modules = dict(gelu=torch.nn.GELU(), mish=torch.nn.Mish(), relu=torch.nn.ReLU(), relu6=torch.nn.ReLU6())
+    modules = dict(
+        gelu=torch.nn.GELU(), mish=torch.nn.Mish(), relu=torch.nn.ReLU(), relu6=torch.nn.ReLU6()
+    )
     modules |= dict(sigmoid=torch.nn.Sigmoid(), silu=torch.nn.SiLU(), tanh=torch.nn.Tanh())
     x = normal(2, 6, 8)
     for activation in (getattr(functional, name), modules[name], getattr(torch, name, torch.relu)):
-        module = torch.nn.TransformerEncoderLayer(**ARGUMENTS, activation=activation, batch_first=True)
+        module = torch.nn.TransformerEncoderLayer(
+            **ARGUMENTS, activation=activation, batch_first=True
+        )
         layer = from_torch(randomized(module))
         assert_allclose(numpy(layer(x)), run(module, x), **TOLERANCE)
         assert to_torch(layer).activation is getattr(functional, layer.activation.__name__)
@@ -187,7 +209,9 @@ def test_the_layers_of_the_paper_have_no_biases_in_their_attention_there_too():
     module = to_torch(layer)
     assert not module.training and all(parameter.requires_grad for parameter in module.parameters())
     x = normal(2, 6, 8)
-    assert_allclose(run(module, x, src_key_padding_mask=REAL), numpy(layer(x, mask=REAL)), **TOLERANCE)
+    assert_allclose(
+        run(module, x, src_key_padding_mask=REAL), numpy(layer(x, mask=REAL)), **TOLERANCE
+    )
     assert {name for name, _ in module.named_parameters() if "attn" in name} == {
         "self_attn.in_proj_weight",
         "self_attn.out_proj.weight",
@@ -204,7 +228,11 @@ def encoder_stack(norm=None, **settings):
 
 
 def decoder_stack(norm=None, **settings):
-    return randomized(torch.nn.TransformerDecoder(torch.nn.TransformerDecoderLayer(**ARGUMENTS | settings), 2, norm))
+    return randomized(
+        torch.nn.TransformerDecoder(
+            torch.nn.TransformerDecoderLayer(**ARGUMENTS | settings), 2, norm
+        )
+    )
 
 
 @each_setting
@@ -212,11 +240,16 @@ def decoder_stack(norm=None, **settings):
 def test_stacks(settings, has_norm):
     epsilon, bias = settings.get("layer_norm_eps", 1e-5), settings.get("bias", True)
     if settings.get("norm_first") and not has_norm:
-        with pytest.raises(ConfigError, match="^norm must be given if norm_first=True; received norm=None$"):
+        with pytest.raises(
+            ConfigError, match="^norm must be given if norm_first=True; received norm=None$"
+        ):
             from_torch(encoder_stack(**settings))
         return
     norm = torch.nn.LayerNorm(8, epsilon, bias=bias) if has_norm else None
-    encoder_module, decoder_module = encoder_stack(norm, **settings), decoder_stack(norm, **settings)
+    encoder_module, decoder_module = (
+        encoder_stack(norm, **settings),
+        decoder_stack(norm, **settings),
+    )
     encoder, decoder = from_torch(encoder_module), from_torch(decoder_module)
     is_normalized = has_norm and not settings.get("norm_first")
     assert type(encoder) is (NormalizedStack if is_normalized else Encoder)
@@ -225,8 +258,12 @@ def test_stacks(settings, has_norm):
     expected = run(encoder_module, source, src_key_padding_mask=SOURCE_REAL)
     encoded = numpy(encoder(source, mask=SOURCE_REAL))
     assert_allclose(encoded, expected, **TOLERANCE)
-    assert_allclose(run(to_torch(encoder), source, src_key_padding_mask=SOURCE_REAL), expected, **TOLERANCE)
-    masks = dict(tgt_mask=CAUSAL < 0, tgt_key_padding_mask=REAL, memory_key_padding_mask=SOURCE_REAL)
+    assert_allclose(
+        run(to_torch(encoder), source, src_key_padding_mask=SOURCE_REAL), expected, **TOLERANCE
+    )
+    masks = dict(
+        tgt_mask=CAUSAL < 0, tgt_key_padding_mask=REAL, memory_key_padding_mask=SOURCE_REAL
+    )
     expected = run(decoder_module, target, source, **masks)
     outputs = decoder(target, source, target_mask=REAL, source_mask=SOURCE_REAL)
     assert_allclose(numpy(outputs), expected, **TOLERANCE)
@@ -238,7 +275,9 @@ def test_stacks(settings, has_norm):
 @each_setting
 def test_a_transformer(settings):
     arguments = ARGUMENTS | settings
-    module = randomized(torch.nn.Transformer(num_encoder_layers=2, num_decoder_layers=3, **arguments))
+    module = randomized(
+        torch.nn.Transformer(num_encoder_layers=2, num_decoder_layers=3, **arguments)
+    )
     transformer = from_torch(module)
     assert type(transformer) is EncoderDecoder
     source, target = normal(2, 5, 8), normal(2, 6, 8, seed=2)
@@ -310,24 +349,46 @@ class Subclass(torch.nn.TransformerEncoderLayer):
             torch.nn.MultiheadAttention(8, 2, add_zero_attn=True),
             "add_zero_attn of module must be False; received add_zero_attn of module=True",
         ),
-        (changed_layer(activation=functional.leaky_relu), "activation must be one of .*; received activation=<.*"),
-        (changed_layer(activation=torch.nn.GELU("tanh")), "activation must be one of .*; received activation=GELU.*"),
-        (changed_layer(norm2=torch.nn.LayerNorm(8, 1e-3)), "eps of all norms must be equal; received 1e-05 and 0.001"),
-        (changed_layer(norm2=torch.nn.RMSNorm(8)), "norm must be of the class LayerNorm itself; received .*"),
-        (changed_layer(dropout2=torch.nn.Dropout(0.4)), "the rates of dropout1, .* equal; received 0.1 and 0.4"),
-        (changed_layer(linear1=torch.nn.Identity()), "linear must be of the class Linear itself; received .*"),
+        (
+            changed_layer(activation=functional.leaky_relu),
+            "activation must be one of .*; received activation=<.*",
+        ),
+        (
+            changed_layer(activation=torch.nn.GELU("tanh")),
+            "activation must be one of .*; received activation=GELU.*",
+        ),
+        (
+            changed_layer(norm2=torch.nn.LayerNorm(8, 1e-3)),
+            "eps of all norms must be equal; received 1e-05 and 0.001",
+        ),
+        (
+            changed_layer(norm2=torch.nn.RMSNorm(8)),
+            "norm must be of the class LayerNorm itself; received .*",
+        ),
+        (
+            changed_layer(dropout2=torch.nn.Dropout(0.4)),
+            "the rates of dropout1, .* equal; received 0.1 and 0.4",
+        ),
+        (
+            changed_layer(linear1=torch.nn.Identity()),
+            "linear must be of the class Linear itself; received .*",
+        ),
         (
             changed_layer(linear2=torch.nn.Linear(12, 8, bias=False)),
             "bias of linear1 and linear2 must be equal; received True and False",
         ),
         (
-            changed_layer(torch.nn.TransformerDecoderLayer, multihead_attn=torch.nn.MultiheadAttention(8, 4, 0.1)),
+            changed_layer(
+                torch.nn.TransformerDecoderLayer,
+                multihead_attn=torch.nn.MultiheadAttention(8, 4, 0.1),
+            ),
             "num_heads must be equal; received 2 and 4",
         ),
         (uneven_stack(), "the settings of all layers must be equal; received .*"),
         (
             encoder_stack(torch.nn.LayerNorm(8, 1e-3), norm_first=True),
-            "norm.eps must be that of the layers, 1e-05, if norm_first=True; received norm.eps=0.001",
+            "norm.eps must be that of the layers, 1e-05, if norm_first=True; received "
+            "norm.eps=0.001",
         ),
         (
             torch.nn.Transformer(**ARGUMENTS, custom_encoder=torch.nn.Identity()),
@@ -343,7 +404,13 @@ def test_what_we_have_not_is_one_line(module, message):
 @pytest.mark.parametrize(
     "settings",
     [
-        *(dict(key_dim=3), dict(value_dim=3), dict(output_shape=6), dict(use_gate=True), dict(sliding_window=2)),
+        *(
+            dict(key_dim=3),
+            dict(value_dim=3),
+            dict(output_shape=6),
+            dict(use_gate=True),
+            dict(sliding_window=2),
+        ),
         *(dict(neighborhood=3), dict(num_key_value_heads=1), dict(query_key_norm=True)),
         *(dict(relative_positions="rotary"), dict(num_heads=3), dict(kernel_regularizer="l2")),
         *(dict(bias_constraint="non_neg"), dict(activity_regularizer="l1")),
@@ -355,14 +422,21 @@ def test_attention_that_pytorch_has_not_is_one_line(settings):
     attention.build((None, None, 8), (None, None, 8))
     (name,) = settings
     with pytest.raises(
-        ConfigError, match=r"^(the output's width|\w+) must be .* to become a torch.nn.Mul[^;]*; received"
+        ConfigError,
+        match=r"^(the output's width|\w+) must be .* to become a torch.nn.Mul[^;]*; received",
     ) as e:
         to_torch(attention)
     assert name.replace("output_shape", "output") in str(e.value)
 
 
 WITHOUT_COUNTERPART = [
-    *(dict(key_dim=3), dict(value_dim=3), dict(neighborhood=3), dict(normalization="rms"), dict(gated=True)),
+    *(
+        dict(key_dim=3),
+        dict(value_dim=3),
+        dict(neighborhood=3),
+        dict(normalization="rms"),
+        dict(gated=True),
+    ),
     *(dict(num_key_value_heads=1), dict(query_key_norm=True), dict(relative_positions="alibi")),
     *(dict(activation="elu"), dict(feed_forward_bias=False), dict(kernel_regularizer="l2")),
 ]
@@ -381,7 +455,9 @@ def test_layers_that_pytorch_has_not_are_one_line(cls, settings):
 def test_a_decoder_layer_without_a_source_is_one_line():
     layer = DecoderLayer(num_heads=2, d_ff=12)
     layer.build((None, None, 8))
-    with pytest.raises(ConfigError, match="^source must be given to a layer that becomes a torch.nn.Trans"):
+    with pytest.raises(
+        ConfigError, match="^source must be given to a layer that becomes a torch.nn.Trans"
+    ):
         to_torch(layer)
 
 

@@ -29,7 +29,9 @@ def tied_language_model():
     """Functional: which token comes next? Logits come from the table of the embedding."""
     token_ids = keras.Input((None,), dtype="int32")
     embedding = keras_transformer.PositionalEmbedding(VOCAB_SIZE, WIDTH)
-    hidden = keras_transformer.Decoder(num_layers=1, num_heads=2, d_ff=32, dropout=0.0)(embedding(token_ids))
+    hidden = keras_transformer.Decoder(num_layers=1, num_heads=2, d_ff=32, dropout=0.0)(
+        embedding(token_ids)
+    )
     logits = keras_transformer.TiedProjection(embedding)(hidden)
     return keras.Model(token_ids, logits), keras_transformer.MaskedLabelSmoothedCrossentropy()
 
@@ -59,10 +61,14 @@ def translator():
     config = keras_transformer.TransformerConfig.preset(
         "tiny", source_vocab_size=VOCAB_SIZE, target_vocab_size=VOCAB_SIZE, num_layers=1
     )
-    return keras_transformer.build_transformer(config), keras_transformer.MaskedLabelSmoothedCrossentropy(0.2)
+    return keras_transformer.build_transformer(
+        config
+    ), keras_transformer.MaskedLabelSmoothedCrossentropy(0.2)
 
 
-MODELS = {make.__name__: make for make in (tied_language_model, translator, subclassed_language_model)}
+MODELS = {
+    make.__name__: make for make in (tied_language_model, translator, subclassed_language_model)
+}
 
 
 def inputs(name):
@@ -78,10 +84,14 @@ def train(directory):
     for name, make_model in MODELS.items():
         keras.utils.set_random_seed(0)
         model, loss = make_model()
-        optimizer = keras.optimizers.Adam(keras_transformer.WarmupInverseSqrt(d_model=8, warmup_steps=7, scale=0.05))
+        optimizer = keras.optimizers.Adam(
+            keras_transformer.WarmupInverseSqrt(d_model=8, warmup_steps=7, scale=0.05)
+        )
         # XLA would compile for longer than TensorFlow trains.
         jit_compile = "auto" if keras.backend.backend() == "jax" else False
-        model.compile(optimizer, loss, metrics=[keras_transformer.MaskedAccuracy()], jit_compile=jit_compile)
+        model.compile(
+            optimizer, loss, metrics=[keras_transformer.MaskedAccuracy()], jit_compile=jit_compile
+        )
         losses = model.fit(inputs(name), SUMS, batch_size=32, epochs=25, verbose=0).history["loss"]
         assert losses[-1] < 0.8 * losses[0], (name, losses)
         predictions[name] = predict(model, name)

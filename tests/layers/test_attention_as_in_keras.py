@@ -1,9 +1,11 @@
-"""`MultiHeadAttention` against `keras.layers.MultiHeadAttention` with the same weights and arguments.
+"""`MultiHeadAttention` against `keras.layers.MultiHeadAttention` with the same weights and
+arguments.
 
-Compared are the outputs and, on every backend, the scores. Where Keras' layer fails or is wrong, ours is compared with
-itself or with what is right: rows that are fully masked (uniform weights there, zeros here), positions of the query
-that are masked, padding and causal masks along any but the first axis, scores of rank 6 (TensorFlow), `value_dim`
-without scores (JAX), symbolic scores of unequal lengths, and implicit masks of a tensor that two attentions use.
+Compared are the outputs and, on every backend, the scores. Where Keras' layer fails or is wrong,
+ours is compared with itself or with what is right: rows that are fully masked (uniform weights
+there, zeros here), positions of the query that are masked, padding and causal masks along any but
+the first axis, scores of rank 6 (TensorFlow), `value_dim` without scores (JAX), symbolic scores of
+unequal lengths, and implicit masks of a tensor that two attentions use.
 """
 
 import keras
@@ -18,7 +20,8 @@ TOLERANCE = 1e-6
 
 
 def mask_of(*shape, seed=0):
-    """A mask in which every position may attend to the first: rows that are fully masked differ in Keras' layer."""
+    """A mask in which every position may attend to the first: rows that are fully masked differ in
+    Keras' layer."""
     mask = np.random.default_rng(seed).random(shape) < 0.6
     mask[..., 0] = True
     return mask
@@ -30,19 +33,25 @@ def both(query, value, key=None, **arguments):
     stock, ours = keras.layers.MultiHeadAttention(**arguments), MultiHeadAttention(**arguments)
     for layer in (stock, ours):
         layer.build(query.shape, value.shape, None if key is None else key.shape)
-    for seed, name in enumerate(["query", "key", "value", "output", *(["gate"] if ours.use_gate else [])]):
+    for seed, name in enumerate(
+        ["query", "key", "value", "output", *(["gate"] if ours.use_gate else [])]
+    ):
         theirs = getattr(stock, f"_{name}_dense")
         weights = [0.4 * normal(*weight.shape, seed=seed) for weight in theirs.weights]
         theirs.set_weights(weights)
         projection = getattr(ours, f"{name}_dense")
-        projection.set_weights([new.reshape(old.shape) for new, old in zip(weights, projection.weights, strict=True)])
+        projection.set_weights(
+            [new.reshape(old.shape) for new, old in zip(weights, projection.weights, strict=True)]
+        )
     return stock, ours
 
 
 def assert_equal(query, value, key=None, call=None, with_outputs_alone=True, **arguments):
     call = call or {}
     stock, ours = both(query, value, key, **arguments)
-    expected, expected_scores = map(numpy, stock(query, value, key, return_attention_scores=True, **call))
+    expected, expected_scores = map(
+        numpy, stock(query, value, key, return_attention_scores=True, **call)
+    )
     output, scores = map(numpy, ours(query, value, key, return_attention_scores=True, **call))
     assert output.shape == expected.shape and scores.shape == expected_scores.shape
     np.testing.assert_allclose(scores, expected_scores, atol=TOLERANCE)
@@ -79,7 +88,18 @@ def test_arguments(arguments):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "shape", [(5, 7), (1, 5, 7), (2, 1, 7), (2, 5, 7), (2, 3, 5, 7), (1, 3, 1, 7), (2, 1, 5, 7), (1, 1, 1, 7)], ids=str
+    "shape",
+    [
+        (5, 7),
+        (1, 5, 7),
+        (2, 1, 7),
+        (2, 5, 7),
+        (2, 3, 5, 7),
+        (1, 3, 1, 7),
+        (2, 1, 5, 7),
+        (1, 1, 1, 7),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("dtype", ["bool", "int32"])
 def test_every_form_of_mask(shape, dtype):
@@ -108,7 +128,9 @@ def test_sliding_windows(sliding_window, use_causal_mask):
     for layer in (window, near):
         layer.build(QUERY.shape, QUERY.shape)
     near.set_weights(window.get_weights())
-    np.testing.assert_array_equal(numpy(window(QUERY, QUERY, **call)), numpy(near(QUERY, QUERY, **call)))
+    np.testing.assert_array_equal(
+        numpy(window(QUERY, QUERY, **call)), numpy(near(QUERY, QUERY, **call))
+    )
 
 
 @pytest.mark.slow
@@ -123,15 +145,29 @@ def test_sliding_windows(sliding_window, use_causal_mask):
         ),
         ((2, 3, 5, 6), (2, 3, 7, 4), (-2,), [(2, 1, 3, 5, 7)]),
         ((2, 5, 3, 6), (2, 7, 3, 4), 1, [(5, 7), (2, 3, 5, 7)]),
-        ((2, 3, 5, 6), (2, 2, 4, 6), None, [(3, 5, 2, 4), (2, 3, 5, 2, 4), (2, 3, 3, 5, 2, 4), (1, 1, 3, 5, 2, 4)]),
+        (
+            (2, 3, 5, 6),
+            (2, 2, 4, 6),
+            None,
+            [(3, 5, 2, 4), (2, 3, 5, 2, 4), (2, 3, 3, 5, 2, 4), (1, 1, 3, 5, 2, 4)],
+        ),
         ((2, 3, 5, 6), (2, 2, 4, 6), (2, 1), [(5, 3, 4, 2)]),
-        ((2, 2, 3, 4, 6), (2, 2, 2, 3, 6), (2, 3), [(3, 4, 2, 3), (2, 3, 4, 2, 3), (2, 2, 3, 3, 4, 2, 3)]),
+        (
+            (2, 2, 3, 4, 6),
+            (2, 2, 2, 3, 6),
+            (2, 3),
+            [(3, 4, 2, 3), (2, 3, 4, 2, 3), (2, 2, 3, 3, 4, 2, 3)],
+        ),
         ((2, 4, 3, 2, 6), (2, 2, 3, 3, 6), (1, -2), [(2, 3, 4, 2, 2, 3)]),
     ],
     ids=str,
 )
 def test_inputs_of_any_rank(query_shape, value_shape, axes, mask_shapes):
-    query, value, key = normal(*query_shape), normal(*value_shape, seed=1), normal(*value_shape[:-1], 5, seed=2)
+    query, value, key = (
+        normal(*query_shape),
+        normal(*value_shape, seed=1),
+        normal(*value_shape[:-1], 5, seed=2),
+    )
     num_attended = len(query_shape) - 2 if axes is None else np.size(axes)
     assert_equal(query, value, attention_axes=axes)
     assert_equal(query, value, key, attention_axes=axes, use_gate=True, output_shape=(2, 3))
@@ -152,7 +188,8 @@ def test_causal_and_restricted_attention_along_the_first_of_two_axes():
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_each_place_on_a_free_axis_is_on_its_own(axes):
-    # Of rank 5 and along any axis, with masks: Keras' layer finds padding, and what is causal, on the first axis alone.
+    # Of rank 5 and along any axis, with masks: Keras' layer finds padding, and what is causal, on
+    # the first axis alone.
     inputs = normal(2, 3, 4, 3, 6)
     padding = np.random.default_rng(1).random(inputs.shape[:-1]) < 0.7
     layer = MultiHeadAttention(2, 3, attention_axes=axes, sliding_window=3)
@@ -194,7 +231,9 @@ def test_regularizers_constraints_and_initializers():
         for layer in (stock, ours):
             layer(QUERY, VALUE)
         # Five kernels, five biases, five outputs.
-        losses, expected = ([float(numpy(loss)) for loss in layer.losses] for layer in (ours, stock))
+        losses, expected = (
+            [float(numpy(loss)) for loss in layer.losses] for layer in (ours, stock)
+        )
         assert len(losses) == 15
         if neighborhood is None:
             np.testing.assert_allclose(sorted(losses), sorted(expected), rtol=1e-5)
@@ -202,14 +241,17 @@ def test_regularizers_constraints_and_initializers():
         else:
             # All but one are those of the whole attention: the output is another one.
             assert sum(np.isclose(loss, first, rtol=1e-5).any() for loss in losses) == 14
-    fresh = MultiHeadAttention(2, 3, bias_initializer="ones", kernel_initializer=keras.initializers.GlorotUniform(1))
+    fresh = MultiHeadAttention(
+        2, 3, bias_initializer="ones", kernel_initializer=keras.initializers.GlorotUniform(1)
+    )
     fresh.build(QUERY.shape, QUERY.shape)
     assert np.all(numpy(fresh.key_dense.bias) == 1)
     assert np.any(numpy(fresh.key_dense.kernel) != numpy(fresh.query_dense.kernel))
 
 
 def test_a_masked_query_changes_nothing_and_two_attentions_may_share_a_masked_tensor():
-    # Keras' layer gives positions of the query that are masked uniform weights, and takes the mask off its inputs.
+    # Keras' layer gives positions of the query that are masked uniform weights, and takes the mask
+    # off its inputs.
     embedded = keras.layers.Embedding(9, 6, mask_zero=True)(np.array([[3, 1, 0, 0], [2, 7, 1, 0]]))
     first, second = MultiHeadAttention(2, 3), MultiHeadAttention(2, 3)
     first(embedded, embedded)
@@ -218,7 +260,9 @@ def test_a_masked_query_changes_nothing_and_two_attentions_may_share_a_masked_te
     bare = numpy(embedded)
     expected = first(bare, bare, value_mask=np.array([[1, 1, 0, 0], [1, 1, 1, 0]], bool))
     for layer in (first, second, first):
-        np.testing.assert_allclose(numpy(layer(embedded, embedded)), numpy(expected), atol=TOLERANCE)
+        np.testing.assert_allclose(
+            numpy(layer(embedded, embedded)), numpy(expected), atol=TOLERANCE
+        )
 
 
 @pytest.mark.parametrize("flash_attention", [None, False])
@@ -240,14 +284,22 @@ def test_a_row_that_is_fully_masked_is_zero_before_the_output_projection(flash_a
         ((None, None, 6), (None, 7, 4), {"output_shape": (2, 3)}),
         ((None, 3, None, 6), (None, 3, 7, 6), {"attention_axes": 2, "output_shape": 8}),
         ((None, 3, 5, 6), (None, 2, 4, 6), {"num_key_value_heads": 1}),
-        ((2, None, None, 4, 6), (2, None, None, 3, 6), {"attention_axes": (3, 1), "sliding_window": 3}),
+        (
+            (2, None, None, 4, 6),
+            (2, None, None, 3, 6),
+            {"attention_axes": (3, 1), "sliding_window": 3},
+        ),
     ],
 )
 def test_shapes_are_known_before_anything_is_computed(query_shape, value_shape, arguments):
     layer = MultiHeadAttention(3, 4, **arguments)
     query, value = keras.Input(batch_shape=query_shape), keras.Input(batch_shape=value_shape)
     symbolic = layer(query, value, return_attention_scores=True)
-    assert symbolic[0].shape == layer.compute_output_shape(query_shape, value_shape) == layer(query, value).shape
+    assert (
+        symbolic[0].shape
+        == layer.compute_output_shape(query_shape, value_shape)
+        == layer(query, value).shape
+    )
     model = keras.Model([query, value], symbolic)
     sizes = [[size or 2 for size in shape] for shape in (query_shape, value_shape)]
     computed = model([normal(*shape) for shape in sizes])
@@ -267,7 +319,8 @@ def test_shapes_are_known_before_anything_is_computed(query_shape, value_shape, 
         ),
         (
             dict(flash_attention=True, dropout=0.1),
-            "Dropout is not supported when flash attention is enabled: dropout must be 0 with flash_attention=True; "
+            "Dropout is not supported when flash attention is enabled: dropout must be 0 with "
+            "flash_attention=True; "
             "received dropout=0.1",
         ),
         (
@@ -288,24 +341,55 @@ def test_what_cannot_be_combined_is_one_line(arguments, message):
 
 def test_scores_and_flash_attention_exclude_each_other():
     layer = MultiHeadAttention(2, 3, flash_attention=True)
-    with pytest.raises(ValueError, match="Returning attention scores is not supported when flash attention is enabled"):
+    with pytest.raises(
+        ValueError,
+        match="Returning attention scores is not supported when flash attention is enabled",
+    ):
         layer(QUERY, VALUE, return_attention_scores=True)
 
 
 @pytest.mark.parametrize(
     ("query_shape", "value_shape", "key_shape", "axes", "message"),
     [
-        ((2, 6), (2, 7, 4), None, None, "query must be (batch, length, d_model), or have more axes"),
-        ((2, 5, 6), (2, 7, 4), (2, 6, 4), None, "value and key must be equal in all dimensions but the last"),
+        (
+            (2, 6),
+            (2, 7, 4),
+            None,
+            None,
+            "query must be (batch, length, d_model), or have more axes",
+        ),
+        (
+            (2, 5, 6),
+            (2, 7, 4),
+            (2, 6, 4),
+            None,
+            "value and key must be equal in all dimensions but the last",
+        ),
         ((2, 5, 6), (2, 3, 7, 4), None, None, "query and value must be of the same rank"),
-        ((2, 5, 6), (2, 7, 4), None, 2, "attention_axes must be different axes from 1 to 1 of inputs of rank 3"),
-        ((2, 3, 5, 6), (2, 3, 7, 4), None, (1, 1), "attention_axes must be different axes from 1 to 2"),
+        (
+            (2, 5, 6),
+            (2, 7, 4),
+            None,
+            2,
+            "attention_axes must be different axes from 1 to 1 of inputs of rank 3",
+        ),
+        (
+            (2, 3, 5, 6),
+            (2, 3, 7, 4),
+            None,
+            (1, 1),
+            "attention_axes must be different axes from 1 to 2",
+        ),
     ],
 )
 def test_inputs_that_do_not_fit_are_named(query_shape, value_shape, key_shape, axes, message):
     layer = MultiHeadAttention(2, 3, attention_axes=axes)
     with pytest.raises(ValueError) as error:
-        layer(normal(*query_shape), normal(*value_shape), None if key_shape is None else normal(*key_shape))
+        layer(
+            normal(*query_shape),
+            normal(*value_shape),
+            None if key_shape is None else normal(*key_shape),
+        )
     assert message in str(error.value)
 
 
@@ -321,5 +405,7 @@ def test_a_built_layer_names_a_query_or_a_mask_of_another_rank():
 def test_shapes_that_do_not_agree_are_refused_whatever_they_are():
     # Keras' own tests give an int for the shape of the key.
     for key_shape in (2, (2, 1, 7)):
-        with pytest.raises(ValueError, match="value and key must be equal in all dimensions but the last"):
+        with pytest.raises(
+            ValueError, match="value and key must be equal in all dimensions but the last"
+        ):
             MultiHeadAttention(4, 2).compute_output_shape((2, 4, 8), (2, 2, 7), key_shape)

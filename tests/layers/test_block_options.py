@@ -1,4 +1,5 @@
-"""Options of encoder and decoder that the paper does not have: each against NumPy, and steps against calls."""
+"""Options of encoder and decoder that the paper does not have: each against NumPy, and steps
+against calls."""
 
 import keras
 import numpy as np
@@ -43,16 +44,22 @@ OPTIONS = {
         num_key_value_heads=2,
         query_key_norm=True,
     ),
-    "alibi, grouped, three heads": dict(relative_positions="alibi", num_heads=3, num_key_value_heads=1),
+    "alibi, grouped, three heads": dict(
+        relative_positions="alibi", num_heads=3, num_key_value_heads=1
+    ),
 }
 NEIGHBORHOODS = {
-    f"{positions} in a neighborhood": dict(relative_positions=positions, neighborhood=3, num_key_value_heads=2)
+    f"{positions} in a neighborhood": dict(
+        relative_positions=positions, neighborhood=3, num_key_value_heads=2
+    )
     for positions in ("rotary", "alibi", "t5")
 }
 NEIGHBORHOODS["in a neighborhood, pre-norm"] = dict(neighborhood=3, norm_first=True)
 each_option = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 WITH_POSITIONS = {
-    name: options for name, options in (OPTIONS | NEIGHBORHOODS).items() if "relative_positions" in options
+    name: options
+    for name, options in (OPTIONS | NEIGHBORHOODS).items()
+    if "relative_positions" in options
 }
 every_option = pytest.mark.parametrize(
     "options", [*OPTIONS.values(), *NEIGHBORHOODS.values()], ids=[*OPTIONS, *NEIGHBORHOODS]
@@ -67,7 +74,8 @@ def assert_close(tensor, expected, tolerance=TOLERANCE):
 
 
 def test_gated_feed_forward_by_hand():
-    # (1, 2) Wg = (3, -1), of which ReLU leaves (3, 0). (1, 2) W1 = (2, 5). Their product (6, 0), times W2.
+    # (1, 2) Wg = (3, -1), of which ReLU leaves (3, 0). (1, 2) W1 = (2, 5). Their product (6, 0),
+    # times W2.
     layer = FeedForward(2, gated=True, use_bias=False)
     layer.build((None, 2))
     layer.hidden_dense.set_weights([np.array([[2.0, 1.0], [0.0, 2.0]])])
@@ -86,7 +94,8 @@ def test_feed_forward_equals_numpy(use_bias, gated, activation):
 
 
 def test_rms_residual_by_hand():
-    # (1, 5) + (2, -1) = (3, 4): mean square 12.5, and sqrt(12.5 + 12.5) = 5. Divided (0.6, 0.8), times scale 2.
+    # (1, 5) + (2, -1) = (3, 4): mean square 12.5, and sqrt(12.5 + 12.5) = 5. Divided (0.6, 0.8),
+    # times scale 2.
     layer = Residual(normalization="rms", epsilon=12.5)
     layer.build((None, 2))
     layer.norm.set_weights([np.full(2, 2.0)])
@@ -96,7 +105,8 @@ def test_rms_residual_by_hand():
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_rms_normalization_is_computed_in_float32(dtype):
-    # In float16 the squares overflow, and in bfloat16 the mean of 1,000 of them is off by more than the last place.
+    # In float16 the squares overflow, and in bfloat16 the mean of 1,000 of them is off by more than
+    # the last place.
     layer = Residual(normalization="rms", norm_first=True, dtype=dtype)
     layer.build((None, 1000))
     x = ops.cast(np.random.default_rng(0).normal(scale=2000.0, size=(1, 1000)), layer.compute_dtype)
@@ -127,11 +137,16 @@ def test_a_decoder_layer_equals_numpy(options, with_source):
     masks = dict(target_mask=TARGET_MASK, source_mask=SOURCE_MASK if with_source else None)
     assert_close(layer(*rows, **masks), reference.decoder_layer(layer, *rows, **masks))
     if with_source:
-        assert layer.source_attention.neighborhood is None and layer.source_attention.relative_positions is None
+        assert (
+            layer.source_attention.neighborhood is None
+            and layer.source_attention.relative_positions is None
+        )
 
 
 @pytest.mark.parametrize(
-    "options", [OPTIONS["all with rotary"], OPTIONS["t5"], OPTIONS["rms"]], ids=["all with rotary", "t5", "rms"]
+    "options",
+    [OPTIONS["all with rotary"], OPTIONS["t5"], OPTIONS["rms"]],
+    ids=["all with rotary", "t5", "rms"],
 )
 def test_stacks_equal_numpy(options):
     encoder = built(Encoder(2, **{**SIZES, **options}), SOURCE_ROWS.shape)
@@ -147,7 +162,9 @@ def test_stacks_equal_numpy(options):
 def test_far_positions_share_the_buckets_of_t5(causal):
     rows = normal(1, 150, D_MODEL, seed=3)
     layer = built(EncoderLayer(1, 4, key_dim=2, relative_positions="t5"), rows.shape)
-    assert_close(layer(rows, use_causal_mask=causal), reference.encoder_layer(layer, rows, causal=causal))
+    assert_close(
+        layer(rows, use_causal_mask=causal), reference.encoder_layer(layer, rows, causal=causal)
+    )
 
 
 # Step by step.
@@ -201,7 +218,9 @@ def test_entries_may_lie_elsewhere_than_their_places_in_the_sequence(positions, 
         )
         for b in range(BATCH):
             first = max(start, padding[b])
-            assert_close(output[b, first - start :], expected[b][first - padding[b] : end - padding[b]])
+            assert_close(
+                output[b, first - start :], expected[b][first - padding[b] : end - padding[b]]
+            )
 
 
 @pytest.mark.parametrize("options", WITH_POSITIONS.values(), ids=WITH_POSITIONS.keys())
@@ -217,10 +236,14 @@ def test_interleaved_entries_of_a_beam_equal_each_hypothesis_by_itself(options, 
     for position in range(TARGET):
         parents = generator.integers(0, beam_size, size=(BATCH, beam_size))
         ancestors = np.take_along_axis(ancestors, parents[:, :, None], axis=1)
-        new_entries = np.broadcast_to(position * beam_size + np.arange(beam_size)[:, None], (BATCH, beam_size, 1))
+        new_entries = np.broadcast_to(
+            position * beam_size + np.arange(beam_size)[:, None], (BATCH, beam_size, 1)
+        )
         ancestors = np.concatenate([ancestors, new_entries], axis=2)
         entries = np.arange((position + 1 if growing else TARGET) * beam_size)
-        mask = np.any(entries[:, None] == ancestors[:, :, None, :], axis=-1)  # (batch, beam_size, number of entries)
+        mask = np.any(
+            entries[:, None] == ancestors[:, :, None, :], axis=-1
+        )  # (batch, beam_size, number of entries)
         if "neighborhood" in options:
             mask &= entries // beam_size >= position - options["neighborhood"] // 2
         output, cache = layer.step(
@@ -242,11 +265,14 @@ def test_interleaved_entries_of_a_beam_equal_each_hypothesis_by_itself(options, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options", [OPTIONS["rotary"], OPTIONS["alibi"], OPTIONS["all with rotary"]], ids=["rotary", "alibi", "all"]
+    "options",
+    [OPTIONS["rotary"], OPTIONS["alibi"], OPTIONS["all with rotary"]],
+    ids=["rotary", "alibi", "all"],
 )
 @pytest.mark.parametrize("stack", [False, True])
 def test_packed_sequences_do_not_see_each_other(options, stack):
-    # Two sequences in one row, of 2 and 3 positions: with relative positions each is as if it were alone.
+    # Two sequences in one row, of 2 and 3 positions: with relative positions each is as if it were
+    # alone.
     arguments = {**SIZES, **options}
     layer = Decoder(2, **arguments) if stack else DecoderLayer(**arguments)
     layer = built(layer, TARGET_ROWS.shape, SOURCE_ROWS.shape)
@@ -266,10 +292,14 @@ def test_a_prefix_may_be_seen_from_both_sides():
     mask = np.tril(np.ones((TARGET, TARGET), bool))
     mask[:, :2] = True
     output = numpy(layer(TARGET_ROWS, attention_mask=mask, use_causal_mask=False))
-    hidden, _ = reference.multi_head_attention(layer.attention, TARGET_ROWS, TARGET_ROWS, mask=mask[None])
+    hidden, _ = reference.multi_head_attention(
+        layer.attention, TARGET_ROWS, TARGET_ROWS, mask=mask[None]
+    )
     hidden = reference.normalization(layer.attention_residual.norm, TARGET_ROWS + hidden)
     feed_forward = reference.feed_forward(layer.feed_forward, hidden)
-    assert_close(output, reference.normalization(layer.feed_forward_residual.norm, hidden + feed_forward))
+    assert_close(
+        output, reference.normalization(layer.feed_forward_residual.norm, hidden + feed_forward)
+    )
     # With the causal mask, which is the default, the prefix is causal too.
     assert_close(layer(TARGET_ROWS, attention_mask=mask), numpy(layer(TARGET_ROWS)))
 
@@ -279,15 +309,21 @@ def test_a_causal_encoder_is_a_decoder_without_a_source():
     built(encoder, TARGET_ROWS.shape), decoder.build(TARGET_ROWS.shape)
     decoder.set_weights(encoder.get_weights())
     expected = numpy(decoder(TARGET_ROWS, target_mask=TARGET_MASK))
-    np.testing.assert_array_equal(numpy(encoder(TARGET_ROWS, mask=TARGET_MASK, use_causal_mask=True)), expected)
+    np.testing.assert_array_equal(
+        numpy(encoder(TARGET_ROWS, mask=TARGET_MASK, use_causal_mask=True)), expected
+    )
 
 
 @each_option
 def test_scores_are_those_of_numpy(options):
     layer = built(DecoderLayer(**{**SIZES, **options}), TARGET_ROWS.shape, SOURCE_ROWS.shape)
     masks = dict(target_mask=TARGET_MASK, source_mask=SOURCE_MASK)
-    outputs, scores, source_scores = layer(TARGET_ROWS, SOURCE_ROWS, **masks, return_attention_scores=True)
-    np.testing.assert_allclose(numpy(layer(TARGET_ROWS, SOURCE_ROWS, **masks)), numpy(outputs), **AS_WITH_SCORES)
+    outputs, scores, source_scores = layer(
+        TARGET_ROWS, SOURCE_ROWS, **masks, return_attention_scores=True
+    )
+    np.testing.assert_allclose(
+        numpy(layer(TARGET_ROWS, SOURCE_ROWS, **masks)), numpy(outputs), **AS_WITH_SCORES
+    )
     expected = []
 
     def attend(hidden):
@@ -302,7 +338,9 @@ def test_scores_are_those_of_numpy(options):
     if layer.norm_first:
         hidden = reference.normalization(layer.source_attention_residual.norm, hidden)
     mask = SOURCE_MASK[:, None, :]
-    _, expected_scores = reference.multi_head_attention(layer.source_attention, hidden, SOURCE_ROWS, mask=mask)
+    _, expected_scores = reference.multi_head_attention(
+        layer.source_attention, hidden, SOURCE_ROWS, mask=mask
+    )
     assert_close(source_scores, expected_scores)
 
 
@@ -327,7 +365,10 @@ def test_stacks_return_the_scores_of_each_layer(stack_class, inputs):
 @pytest.mark.parametrize("stack", [False, True])
 def test_a_functional_model_may_have_scores_and_masks(stack):
     target, source = keras.Input((None, D_MODEL)), keras.Input((None, 8))
-    mask, source_mask = keras.Input((None, None), dtype="bool"), keras.Input((None, None), dtype="bool")
+    mask, source_mask = (
+        keras.Input((None, None), dtype="bool"),
+        keras.Input((None, None), dtype="bool"),
+    )
     encoder = Encoder(2, **SIZES) if stack else EncoderLayer(**SIZES)
     decoder = Decoder(2, **SIZES) if stack else DecoderLayer(**SIZES)
     encoded, scores = encoder(source, attention_mask=source_mask, return_attention_scores=True)
@@ -336,7 +377,9 @@ def test_a_functional_model_may_have_scores_and_masks(stack):
     attention_mask = np.random.default_rng(5).random((BATCH, TARGET, TARGET)) < 0.7
     source_attention_mask = np.random.default_rng(6).random((BATCH, SOURCE, SOURCE)) < 0.7
     received = model([TARGET_ROWS, SOURCE_ROWS, attention_mask, source_attention_mask])
-    encoded, scores = encoder(SOURCE_ROWS, attention_mask=source_attention_mask, return_attention_scores=True)
+    encoded, scores = encoder(
+        SOURCE_ROWS, attention_mask=source_attention_mask, return_attention_scores=True
+    )
     expected = [
         *(encoded, scores),
         *decoder(TARGET_ROWS, encoded, attention_mask=attention_mask, return_attention_scores=True),
@@ -359,7 +402,11 @@ SQUARE = dict(num_heads=2, d_ff=6, key_dim=3, gated=True)
 
 
 def kernels(layer):
-    return {weight.path: numpy(weight) for weight in layer.trainable_variables if weight.name == "kernel"}
+    return {
+        weight.path: numpy(weight)
+        for weight in layer.trainable_variables
+        if weight.name == "kernel"
+    }
 
 
 @each_block
@@ -371,14 +418,22 @@ def test_every_kernel_draws_numbers_of_its_own(make, rows):
 
 
 @each_block
-def test_an_initializer_with_a_seed_draws_the_same_in_every_run_and_other_numbers_in_every_sublayer(make, rows):
-    first, same = (make(**SQUARE, kernel_initializer=keras.initializers.RandomNormal(seed=7)) for _ in range(2))
+def test_an_initializer_with_a_seed_draws_the_same_in_every_run_and_other_numbers_in_every_sublayer(
+    make, rows
+):
+    first, same = (
+        make(**SQUARE, kernel_initializer=keras.initializers.RandomNormal(seed=7)) for _ in range(2)
+    )
     for layer in (first, same):
         layer.build(*[array.shape for array in rows])
     for kernel, other in zip(kernels(first).values(), kernels(same).values(), strict=True):
         np.testing.assert_array_equal(kernel, other)
     # All are (6, 6).
-    compared = [kernel for path, kernel in kernels(first).items() if path.split("/")[-2] in ("query", "hidden", "gate")]
+    compared = [
+        kernel
+        for path, kernel in kernels(first).items()
+        if path.split("/")[-2] in ("query", "hidden", "gate")
+    ]
     assert len({tuple(kernel.reshape(-1)) for kernel in compared}) == len(compared) >= 3
 
 
@@ -396,13 +451,20 @@ def test_biases_are_initialized_as_asked(make, rows):
 
 @each_block
 def test_every_kernel_and_bias_is_regularized(make, rows):
-    layer = make(**SQUARE, attention_bias=True, kernel_regularizer=keras.regularizers.L2(0.5), bias_regularizer="l1")
+    layer = make(
+        **SQUARE,
+        attention_bias=True,
+        kernel_regularizer=keras.regularizers.L2(0.5),
+        bias_regularizer="l1",
+    )
     layer = built(layer, *[array.shape for array in rows])
     biases = [numpy(weight) for weight in layer.trainable_variables if weight.name == "bias"]
     expected = [0.5 * np.sum(kernel**2) for kernel in kernels(layer).values()] + [
         0.01 * np.abs(bias).sum() for bias in biases
     ]
-    np.testing.assert_allclose(sorted(float(loss) for loss in layer.losses), sorted(expected), rtol=1e-5)
+    np.testing.assert_allclose(
+        sorted(float(loss) for loss in layer.losses), sorted(expected), rtol=1e-5
+    )
 
 
 @pytest.mark.slow
@@ -422,7 +484,11 @@ def test_dropout_with_a_seed_is_the_same_in_every_run(make, rows):
 def test_every_dropout_has_a_seed_of_its_own(make, rows):
     layer = make(**SQUARE, dropout=0.5, attention_dropout=0.5, activation_dropout=0.5, seed=3)
     layer.build(*[array.shape for array in rows])
-    seeds = [sublayer.seed for sublayer in layer._flatten_layers() if type(sublayer).__name__ == "Dropout"]
+    seeds = [
+        sublayer.seed
+        for sublayer in layer._flatten_layers()
+        if type(sublayer).__name__ == "Dropout"
+    ]
     assert None not in seeds and len(set(seeds)) == len(seeds)
 
 
@@ -467,10 +533,14 @@ def test_inputs_of_another_rank_are_refused_in_the_words_of_keras(make, rows, fi
 def test_inputs_of_another_width_are_refused_in_the_words_of_keras(make, rows):
     layer = make(**SQUARE)
     layer(*rows)
-    with pytest.raises(ValueError, match="expected axis -1 of input shape to have value 6, but received input"):
+    with pytest.raises(
+        ValueError, match="expected axis -1 of input shape to have value 6, but received input"
+    ):
         layer(np.zeros((2, 5, 7), "float32"), *rows[1:])
     if len(rows) == 2:
-        with pytest.raises(ValueError, match="expected axis -1 of input shape to have value 8, but received input"):
+        with pytest.raises(
+            ValueError, match="expected axis -1 of input shape to have value 8, but received input"
+        ):
             layer(rows[0], np.zeros((2, 5, 7), "float32"))
 
 
@@ -488,4 +558,7 @@ def test_feed_forward_refuses_another_rank_or_width():
 def test_heads_that_cannot_be_grouped_are_refused(make, rows):
     with pytest.raises(ValueError) as error:
         make(num_heads=4, d_ff=4, num_key_value_heads=3)
-    assert str(error.value) == "num_key_value_heads must be a divisor of num_heads=4; received num_key_value_heads=3"
+    assert (
+        str(error.value)
+        == "num_key_value_heads must be a divisor of num_heads=4; received num_key_value_heads=3"
+    )

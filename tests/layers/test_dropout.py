@@ -1,4 +1,5 @@
-"""Dropout from 16 random bits per element: how much is dropped, what is kept, and when it does nothing."""
+"""Dropout from 16 random bits per element: how much is dropped, what is kept, and when it does
+nothing."""
 
 import keras
 import numpy as np
@@ -26,7 +27,9 @@ def test_the_rate_is_dropped_and_the_rest_scaled(shape, rate):
 def test_neighbours_are_dropped_independently():
     # Two elements come from one random word.
     kept = to_numpy(Dropout(0.5, seed=2)(np.ones((100_000, 2), "float32"), training=True)) != 0
-    counts = np.array([[np.sum((kept[:, 0] == a) & (kept[:, 1] == b)) for a in (0, 1)] for b in (0, 1)])
+    counts = np.array(
+        [[np.sum((kept[:, 0] == a) & (kept[:, 1] == b)) for a in (0, 1)] for b in (0, 1)]
+    )
     assert np.all(abs(counts - 25_000) < 6 * np.sqrt(100_000 * 0.25 * 0.75))
 
 

@@ -1,4 +1,5 @@
-"""The parts of layers and stacks, and the layers and stacks themselves, against NumPy; steps against calls."""
+"""The parts of layers and stacks, and the layers and stacks themselves, against NumPy; steps
+against calls."""
 
 import keras
 import numpy as np
@@ -8,7 +9,14 @@ from keras import ops
 from keras.ops import convert_to_numpy as numpy
 from numpy_transformer import built, normal
 
-from keras_transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward, MultiHeadAttention
+from keras_transformer import (
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+)
 from keras_transformer.layers.blocks import Residual
 from keras_transformer.layers.cache import FixedCache, GrowingCache
 from keras_transformer.masks import causal_mask, implicit_mask
@@ -61,8 +69,8 @@ def test_feed_forward_by_hand():
 
 
 def test_post_norm_residual_by_hand():
-    # (1, 3) + (1, 3) = (2, 6): mean 4, variance 4, and sqrt(4 + 2.25) = 2.5. Normalized (-0.8, 0.8); times gamma 2
-    # plus beta 1.
+    # (1, 3) + (1, 3) = (2, 6): mean 4, variance 4, and sqrt(4 + 2.25) = 2.5. Normalized (-0.8,
+    # 0.8); times gamma 2 plus beta 1.
     layer = Residual(epsilon=2.25)
     layer.build((None, 2))
     layer.norm.set_weights([np.full(2, 2.0), np.full(2, 1.0)])
@@ -72,8 +80,8 @@ def test_post_norm_residual_by_hand():
 
 
 def test_pre_norm_residual_by_hand():
-    # Into the sublayer goes (1, 3) normalized, of mean 2 and sqrt(1 + 0.5625) = 1.25: (-0.8, 0.8), times 2 plus 1. The
-    # sum stays as it is.
+    # Into the sublayer goes (1, 3) normalized, of mean 2 and sqrt(1 + 0.5625) = 1.25: (-0.8, 0.8),
+    # times 2 plus 1. The sum stays as it is.
     layer = Residual(norm_first=True, epsilon=0.5625)
     layer.build((None, 2))
     layer.norm.set_weights([np.full(2, 2.0), np.full(2, 1.0)])
@@ -125,7 +133,9 @@ def test_an_encoder_takes_a_mask_for_each_head():
     expected = TARGET_ROWS
     for sublayer in layer.layers:
         mask = attention_mask & TARGET_MASK[:, None, None, :]
-        hidden, _ = reference.multi_head_attention(sublayer.attention, expected, expected, mask=mask)
+        hidden, _ = reference.multi_head_attention(
+            sublayer.attention, expected, expected, mask=mask
+        )
         expected = reference.layer_norm(sublayer.attention_residual.norm, expected + hidden)
         hidden = reference.feed_forward(sublayer.feed_forward, expected)
         expected = reference.layer_norm(sublayer.feed_forward_residual.norm, expected + hidden)
@@ -153,7 +163,9 @@ def test_encoder_equals_numpy(norm_first):
 
 @both_norms
 def test_decoder_equals_numpy(norm_first):
-    layer = built(Decoder(num_layers=3, **SIZES, norm_first=norm_first), TARGET_ROWS.shape, SOURCE_ROWS.shape)
+    layer = built(
+        Decoder(num_layers=3, **SIZES, norm_first=norm_first), TARGET_ROWS.shape, SOURCE_ROWS.shape
+    )
     masks = dict(target_mask=TARGET_MASK, source_mask=SOURCE_MASK)
     expected = reference.decoder(layer, TARGET_ROWS, SOURCE_ROWS, **masks)
     assert_close(layer(TARGET_ROWS, SOURCE_ROWS, **masks), expected)
@@ -168,10 +180,15 @@ def test_decoder_equals_numpy(norm_first):
 @pytest.mark.parametrize("stack", [False, True])
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "decoder with a source"])
 def test_implicit_masks_are_honored_and_passed_on(kind, stack, norm_first):
-    layer_class, stack_class = (EncoderLayer, Encoder) if kind == "encoder" else (DecoderLayer, Decoder)
+    layer_class, stack_class = (
+        (EncoderLayer, Encoder) if kind == "encoder" else (DecoderLayer, Decoder)
+    )
     arguments = dict(**SIZES, norm_first=norm_first)
     layer = stack_class(2, **arguments) if stack else layer_class(**arguments)
-    inputs, masks = [embedded(TARGET_IDS, D_MODEL)], {"mask" if kind == "encoder" else "target_mask": TARGET_MASK}
+    inputs, masks = (
+        [embedded(TARGET_IDS, D_MODEL)],
+        {"mask" if kind == "encoder" else "target_mask": TARGET_MASK},
+    )
     if kind == "decoder with a source":
         inputs.append(embedded(SOURCE_IDS, 8, seed=1))
         masks["source_mask"] = SOURCE_MASK
@@ -204,7 +221,9 @@ def test_steps_equal_one_call(norm_first, with_source, stack, growing):
     source = [SOURCE_ROWS] if with_source else []
     layer = built(layer, TARGET_ROWS.shape, *[rows.shape for rows in source])
     whole = numpy(layer(TARGET_ROWS, *source, source_mask=SOURCE_MASK if with_source else None))
-    source_key_values = layer.project_source(ops.convert_to_tensor(SOURCE_ROWS)) if with_source else None
+    source_key_values = (
+        layer.project_source(ops.convert_to_tensor(SOURCE_ROWS)) if with_source else None
+    )
     cache = layer.init_cache(BATCH, None if growing else TARGET)
     allowed = causal_mask(np.arange(TARGET), np.arange(TARGET))
     assert {type(layer_cache) for layer_cache in (cache if stack else [cache])} == {
@@ -228,14 +247,20 @@ def test_steps_equal_one_call(norm_first, with_source, stack, growing):
 @pytest.mark.parametrize(
     ("max_length", "as_position"), [(TARGET, int), (TARGET + 2, ops.convert_to_tensor), (None, int)]
 )
-@pytest.mark.parametrize("ends", [pytest.param((1, 2, 3, 4, 5), marks=pytest.mark.slow), (5,), (1, 4, 5)], ids=str)
+@pytest.mark.parametrize(
+    "ends", [pytest.param((1, 2, 3, 4, 5), marks=pytest.mark.slow), (5,), (1, 4, 5)], ids=str
+)
 def test_without_a_mask_steps_equal_one_call(neighborhood, stack, max_length, ends, as_position):
     arguments = dict(**SIZES, neighborhood=neighborhood)
-    layer = built(Decoder(2, **arguments) if stack else DecoderLayer(**arguments), TARGET_ROWS.shape)
+    layer = built(
+        Decoder(2, **arguments) if stack else DecoderLayer(**arguments), TARGET_ROWS.shape
+    )
     whole = numpy(layer(TARGET_ROWS))
     cache = layer.init_cache(BATCH, max_length)
     for start, end in zip((0, *ends), ends, strict=False):
-        output, cache = layer.step(ops.convert_to_tensor(TARGET_ROWS[:, start:end]), cache, as_position(start))
+        output, cache = layer.step(
+            ops.convert_to_tensor(TARGET_ROWS[:, start:end]), cache, as_position(start)
+        )
         np.testing.assert_allclose(numpy(output), whole[:, start:end], atol=1e-5)
 
 
@@ -263,7 +288,10 @@ def test_a_layer_that_is_not_built_makes_no_cache(make, max_length):
     layer = make(name="ours")
     with pytest.raises(ValueError) as error:
         layer.init_cache(BATCH, max_length)
-    assert str(error.value) == "ours must be built before init_cache; call it or its build method first"
+    assert (
+        str(error.value)
+        == "ours must be built before init_cache; call it or its build method first"
+    )
     layer.build(TARGET_ROWS.shape, SOURCE_ROWS.shape)
     assert len(layer.init_cache(BATCH, max_length)) == 2
 
@@ -295,11 +323,18 @@ X = np.ones((2, 5, 8), "float32")
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: EncoderLayer(4, 32)(X, mask=X[:, :4, 0] > 0), r"mask must be of shape \(2, 5\), .* of shape \(2, 4\)"),
-        (lambda: Encoder(1, 4, 32)(X, mask=X[0] > 0), r"mask must be of shape \(2, 5\), .* of shape \(5, 8\)"),
+        (
+            lambda: EncoderLayer(4, 32)(X, mask=X[:, :4, 0] > 0),
+            r"mask must be of shape \(2, 5\), .* of shape \(2, 4\)",
+        ),
+        (
+            lambda: Encoder(1, 4, 32)(X, mask=X[0] > 0),
+            r"mask must be of shape \(2, 5\), .* of shape \(5, 8\)",
+        ),
         (
             lambda: EncoderLayer(4, 32)(X, attention_mask=X[:, :4, :4] > 0),
-            r"attention_mask must broadcast to \(2, 4, 5, 5\), .*; received attention_mask of shape \(2, 4, 4\)",
+            r"attention_mask must broadcast to \(2, 4, 5, 5\), .*; received attention_mask of "
+            r"shape \(2, 4, 4\)",
         ),
         (
             lambda: DecoderLayer(4, 32)(X, X, source_mask=X[:, :, 0][:1, :4] > 0),
@@ -309,15 +344,30 @@ X = np.ones((2, 5, 8), "float32")
             lambda: DecoderLayer(4, 32)(X, X[:1]),
             "source must have the batch size of target, 2; received source of shape",
         ),
-        (lambda: Decoder(1, 4, 32)(X[:1], X), "source must have the batch size of target, 1; received source of"),
+        (
+            lambda: Decoder(1, 4, 32)(X[:1], X),
+            "source must have the batch size of target, 1; received source of",
+        ),
         (
             lambda: EncoderLayer(4, intermediate_dim=32),
             "no argument 'intermediate_dim'; it is called 'd_ff'",
         ),
-        (lambda: DecoderLayer(nhead=4, d_ff=32), "DecoderLayer has no argument 'nhead'; it is called 'num_heads'"),
-        (lambda: Encoder(1, 4, 32, normalize_first=True), "no argument 'normalize_first'; it is called 'norm_first'"),
-        (lambda: EncoderLayer(4, 32)(X, padding_mask=None), "no argument 'padding_mask'; it is called 'mask'"),
-        (lambda: DecoderLayer(4, 32)(X, encoder_sequence=X), "no argument 'encoder_sequence'; it is called 'source'"),
+        (
+            lambda: DecoderLayer(nhead=4, d_ff=32),
+            "DecoderLayer has no argument 'nhead'; it is called 'num_heads'",
+        ),
+        (
+            lambda: Encoder(1, 4, 32, normalize_first=True),
+            "no argument 'normalize_first'; it is called 'norm_first'",
+        ),
+        (
+            lambda: EncoderLayer(4, 32)(X, padding_mask=None),
+            "no argument 'padding_mask'; it is called 'mask'",
+        ),
+        (
+            lambda: DecoderLayer(4, 32)(X, encoder_sequence=X),
+            "no argument 'encoder_sequence'; it is called 'source'",
+        ),
     ],
 )
 def test_what_does_not_fit_is_told_by_name(call, message):
@@ -325,7 +375,9 @@ def test_what_does_not_fit_is_told_by_name(call, message):
         call()
 
 
-@pytest.mark.parametrize("mask", [TARGET_MASK[:1], TARGET_MASK[:, 3:4]], ids=["one row", "one position"])
+@pytest.mark.parametrize(
+    "mask", [TARGET_MASK[:1], TARGET_MASK[:, 3:4]], ids=["one row", "one position"]
+)
 def test_masks_of_one_row_or_one_position_fit_all(mask):
     layer = built(EncoderLayer(**SIZES), TARGET_ROWS.shape)
     assert_close(layer(TARGET_ROWS, mask=mask), reference.encoder_layer(layer, TARGET_ROWS, mask))
@@ -343,5 +395,7 @@ if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         for layer in (EncoderLayer(2, 8), Encoder(1, 2, 8, norm_first=True)):
-            with pytest.raises(ValueError, match=r"inputs must not be ragged: pad it first, with to_tensor\(\)"):
+            with pytest.raises(
+                ValueError, match=r"inputs must not be ragged: pad it first, with to_tensor\(\)"
+            ):
                 layer(tf.RaggedTensor.from_tensor(X))

@@ -20,7 +20,8 @@ from keras_transformer.layers.arguments import child_seed
 D_MODEL = 8
 TOKEN_IDS = np.array([[3, 1, 4, 0, 0], [5, 2, 6, 0, 0], [7, 8, 5, 3, 1], [2, 6, 4, 8, 7]])
 
-# Every layer with a value other than the default for every argument, in their order, and how many inputs it takes.
+# Every layer with a value other than the default for every argument, in their order, and how many
+# inputs it takes.
 SIZES = dict(
     num_heads=2,
     d_ff=12,
@@ -67,7 +68,8 @@ LAYERS = {
             bias_initializer="ones",
             kernel_regularizer="l2",
             bias_regularizer="l1",
-            activity_regularizer=None,  # In mixed precision, Keras cannot add its loss to the others.
+            # In mixed precision, Keras cannot add its loss to the others.
+            activity_regularizer=None,
             kernel_constraint="max_norm",
             bias_constraint="non_neg",
             use_gate=True,
@@ -91,7 +93,10 @@ LAYERS = {
         ),
         0,
     ),
-    "PositionalEncoding": (dict(positions="learned", max_length=6, dropout=0.2, scale_embedding=True), 1),
+    "PositionalEncoding": (
+        dict(positions="learned", max_length=6, dropout=0.2, scale_embedding=True),
+        1,
+    ),
     "TiedProjection": (dict(embedding=PositionalEmbedding, use_bias=True), 1),
     "FeedForward": (
         dict(
@@ -117,16 +122,37 @@ BLOCKS = ("EncoderLayer", "DecoderLayer", "Encoder", "Decoder")
 # Losses, metrics and schedules: a value other than the default for every argument.
 OTHERS = {
     "MaskedLabelSmoothedCrossentropy": dict(
-        label_smoothing=0.2, reduction="sum", name="loss", padding_id=5, ignore_class=-100, from_logits=False
+        label_smoothing=0.2,
+        reduction="sum",
+        name="loss",
+        padding_id=5,
+        ignore_class=-100,
+        from_logits=False,
     ),
-    "MaskedAccuracy": dict(name="accuracy", dtype="float64", padding_id=5, ignore_class=-100, from_logits=False),
-    "Perplexity": dict(name="perplexity_of_all", dtype="float64", padding_id=5, ignore_class=-100, from_logits=False),
+    "MaskedAccuracy": dict(
+        name="accuracy", dtype="float64", padding_id=5, ignore_class=-100, from_logits=False
+    ),
+    "Perplexity": dict(
+        name="perplexity_of_all",
+        dtype="float64",
+        padding_id=5,
+        ignore_class=-100,
+        from_logits=False,
+    ),
     "WarmupInverseSqrt": dict(d_model=8, warmup_steps=100, scale=2.0),
 }
 
 # The arguments that may be None; key_dim may in the layers that can derive it from d_model.
 MAY_BE_NULL = {
-    *("value_dim", "neighborhood", "max_length", "padding_id", "seed", "num_key_value_heads", "flash_attention"),
+    *(
+        "value_dim",
+        "neighborhood",
+        "max_length",
+        "padding_id",
+        "seed",
+        "num_key_value_heads",
+        "flash_attention",
+    ),
     "sliding_window",
 }
 TYPES = {
@@ -135,25 +161,46 @@ TYPES = {
     **dict.fromkeys(["dropout", "attention_dropout", "activation_dropout", "epsilon"], float),
     **dict.fromkeys(["seed", "num_key_value_heads", "sliding_window"], int),
     **dict.fromkeys(["use_bias", "norm_first", "attention_bias", "scale_embedding", "remat"], bool),
-    **dict.fromkeys(["feed_forward_bias", "gated", "query_key_norm", "flash_attention", "use_gate"], bool),
+    **dict.fromkeys(
+        ["feed_forward_bias", "gated", "query_key_norm", "flash_attention", "use_gate"], bool
+    ),
 }
 NOT_SIZES = [(0, "positive"), ("8", "of type int"), (2.0, "of type int"), (True, "of type int")]
 NEITHER_SIZES_NOR_NULL = [*NOT_SIZES, (None, "of type int")]
 NOT_ODD_SIZES = [(4, "positive and odd"), (0, "positive and odd"), ("3", "of type int")]
-NOT_RATES = [(1, "at least 0 and below 1"), (math.nan, "at least 0 and below 1"), ("0.1", "of type float")]
-NOT_POSITIVE = [(0.0, "positive and finite"), (math.inf, "positive and finite"), (None, "of type float")]
+NOT_RATES = [
+    (1, "at least 0 and below 1"),
+    (math.nan, "at least 0 and below 1"),
+    ("0.1", "of type float"),
+]
+NOT_POSITIVE = [
+    (0.0, "positive and finite"),
+    (math.inf, "positive and finite"),
+    (None, "of type float"),
+]
 NOT_BOOL = [(value, "of type bool") for value in (1, "yes", None)]
 # What breaks the rule of an argument, and the rule.
 BROKEN = {
-    **dict.fromkeys(["num_layers", "num_heads", "d_ff", "vocab_size", "d_model"], NEITHER_SIZES_NOR_NULL),
-    **dict.fromkeys(["key_dim", "value_dim", "max_length", "sliding_window", "num_key_value_heads"], NOT_SIZES),
+    **dict.fromkeys(
+        ["num_layers", "num_heads", "d_ff", "vocab_size", "d_model"], NEITHER_SIZES_NOR_NULL
+    ),
+    **dict.fromkeys(
+        ["key_dim", "value_dim", "max_length", "sliding_window", "num_key_value_heads"], NOT_SIZES
+    ),
     **dict.fromkeys(["dropout", "attention_dropout", "activation_dropout"], NOT_RATES),
-    **dict.fromkeys(["use_bias", "norm_first", "attention_bias", "scale_embedding", "remat"], NOT_BOOL),
+    **dict.fromkeys(
+        ["use_bias", "norm_first", "attention_bias", "scale_embedding", "remat"], NOT_BOOL
+    ),
     **dict.fromkeys(["feed_forward_bias", "gated", "query_key_norm", "use_gate"], NOT_BOOL),
     "neighborhood": NOT_ODD_SIZES,
     "epsilon": NOT_POSITIVE,
-    "output_shape": [(value, "a positive int, a tuple of them, or None") for value in (0, -1, 8.0, "8", (2, 0), ())],
-    "attention_axes": [(value, "an int, a tuple of ints, or None") for value in (1.0, "1", (1, "2"), ())],
+    "output_shape": [
+        (value, "a positive int, a tuple of them, or None")
+        for value in (0, -1, 8.0, "8", (2, 0), ())
+    ],
+    "attention_axes": [
+        (value, "an int, a tuple of ints, or None") for value in (1.0, "1", (1, "2"), ())
+    ],
     "flash_attention": [(value, "of type bool") for value in (1, 0, "yes")],
     "seed": [(value, "of type int") for value in ("7", 7.0, True)],
     "normalization": [(value, "one of layer, rms") for value in ("batch", None, 0)],
@@ -166,14 +213,18 @@ BROKEN = {
 OF_KERAS = {
     "activation": keras.activations,
     **dict.fromkeys(["kernel_initializer", "bias_initializer"], keras.initializers),
-    **dict.fromkeys(["kernel_regularizer", "bias_regularizer", "activity_regularizer"], keras.regularizers),
+    **dict.fromkeys(
+        ["kernel_regularizer", "bias_regularizer", "activity_regularizer"], keras.regularizers
+    ),
     **dict.fromkeys(["kernel_constraint", "bias_constraint"], keras.constraints),
 }
 
 
 def attribute_of(layer, argument):
     # Keras uses these names itself, in `summary` and for the outputs of the whole layer.
-    return getattr(layer, f"_{argument}" if argument in ("output_shape", "activity_regularizer") else argument)
+    return getattr(
+        layer, f"_{argument}" if argument in ("output_shape", "activity_regularizer") else argument
+    )
 
 
 def arguments_of(name, dtype=None):
@@ -200,7 +251,9 @@ def may_be_null(name, argument):
 def constructor_arguments(cls):
     """The parameters as `help` shows them, without those of every Keras layer or loss."""
     parameters = inspect.signature(cls).parameters
-    own_arguments = {argument: parameter for argument, parameter in parameters.items() if argument != "kwargs"}
+    own_arguments = {
+        argument: parameter for argument, parameter in parameters.items() if argument != "kwargs"
+    }
     assert {p.kind for p in own_arguments.values()} <= {
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
         inspect.Parameter.KEYWORD_ONLY,
@@ -236,7 +289,11 @@ def test_arguments_are_attributes_and_config_keys(name):
         attribute = attribute_of(layer, argument)
         if argument in OF_KERAS:
             module = OF_KERAS[argument]
-            assert config[argument] == module.serialize(attribute) == module.serialize(module.get(value))
+            assert (
+                config[argument]
+                == module.serialize(attribute)
+                == module.serialize(module.get(value))
+            )
         elif argument == "embedding":
             assert attribute is value
             assert config[argument] == keras.saving.serialize_keras_object(value)
@@ -255,7 +312,11 @@ def test_the_signature_shows_types_and_the_defaults_that_apply(name):
     # Keras reads them by `getfullargspec`, which does not look behind decorators.
     specification = inspect.getfullargspec(class_of(name).__init__)
     assert [*specification.args, *specification.kwonlyargs] == ["self", *parameters]
-    required = {argument: arguments_of(name)[argument] for argument, p in parameters.items() if p.default is p.empty}
+    required = {
+        argument: arguments_of(name)[argument]
+        for argument, p in parameters.items()
+        if p.default is p.empty
+    }
     layer = class_of(name)(**required)
     for argument, parameter in parameters.items():
         if argument in TYPES:
@@ -263,12 +324,18 @@ def test_the_signature_shows_types_and_the_defaults_that_apply(name):
             assert types[argument] == expected, argument
         if argument in OF_KERAS:
             module = OF_KERAS[argument]
-            assert layer.get_config()[argument] == module.serialize(module.get(parameter.default)), argument
+            assert layer.get_config()[argument] == module.serialize(
+                module.get(parameter.default)
+            ), argument
         elif argument not in required:
-            assert attribute_of(layer, argument) == layer.get_config()[argument] == parameter.default, argument
+            assert (
+                attribute_of(layer, argument) == layer.get_config()[argument] == parameter.default
+            ), argument
 
 
-@pytest.mark.parametrize(("stack", "layer"), [("Encoder", "EncoderLayer"), ("Decoder", "DecoderLayer")])
+@pytest.mark.parametrize(
+    ("stack", "layer"), [("Encoder", "EncoderLayer"), ("Decoder", "DecoderLayer")]
+)
 def test_a_stack_has_the_arguments_of_its_layers_after_the_number_of_layers(stack, layer):
     parameters = constructor_arguments(class_of(stack))
     assert next(iter(parameters)) == "num_layers"
@@ -284,7 +351,9 @@ def test_an_option_that_does_not_exist_is_refused_by_the_class_that_was_called(n
         class_of(name)(**{**arguments_of(name), "dropuot": 0.1})
 
 
-@pytest.mark.parametrize(("stack", "layer"), [("Encoder", "EncoderLayer"), ("Decoder", "DecoderLayer")])
+@pytest.mark.parametrize(
+    ("stack", "layer"), [("Encoder", "EncoderLayer"), ("Decoder", "DecoderLayer")]
+)
 def test_a_stack_gives_its_arguments_to_every_layer(stack, layer):
     made = class_of(stack)(3, **SIZES, dtype="mixed_bfloat16")
     made.build((None, None, D_MODEL))
@@ -292,7 +361,10 @@ def test_a_stack_gives_its_arguments_to_every_layer(stack, layer):
     for number, part in enumerate(made.layers):
         expected = class_of(layer)(**SIZES, dtype="mixed_bfloat16", name=f"layer_{number}")
         # Each layer has a seed of its own.
-        assert part.get_config() == {**expected.get_config(), "seed": child_seed(7, f"layer_{number}")}
+        assert part.get_config() == {
+            **expected.get_config(),
+            "seed": child_seed(7, f"layer_{number}"),
+        }
 
 
 def entries(docstring, section):
@@ -322,10 +394,13 @@ def test_the_docstring_describes_every_argument_and_its_default(name):
     for argument, parameter in parameters.items():
         default = re.search(r"Defaults to (\S+)", texts[argument])
         assert (default is None) == (parameter.default is parameter.empty), argument
-        # A default that is another argument's value stands in backquotes; in the signature it is None.
+        # A default that is another argument's value stands in backquotes; in the signature it is
+        # None.
         if default is not None:
             text = default[1].rstrip(".,:")
-            assert (None if text.startswith("`") else ast.literal_eval(text)) == parameter.default, argument
+            assert (
+                None if text.startswith("`") else ast.literal_eval(text)
+            ) == parameter.default, argument
         if argument in TYPES:
             or_none = " or None" if may_be_null(name, argument) else ""
             assert texts[argument].startswith(f"{TYPES[argument].__name__}{or_none}. "), argument
@@ -343,7 +418,10 @@ def test_arguments_of_losses_metrics_and_schedules_are_config_keys(name):
     assert list(constructor_arguments(class_of(name))) == list(arguments)
     made = class_of(name)(**arguments)
     assert made.get_config() == arguments
-    assert class_of(name).from_config(json.loads(json.dumps(made.get_config()))).get_config() == arguments
+    assert (
+        class_of(name).from_config(json.loads(json.dumps(made.get_config()))).get_config()
+        == arguments
+    )
 
 
 def broken_arguments():
@@ -393,7 +471,8 @@ def classifier(name, dtype=None):
     return keras.Model(token_ids, keras.layers.Dense(9, dtype=dtype)(hidden)), layer
 
 
-# The others are compiled by slow tests; XLA takes longest for blocks, PyTorch's compiler for everything.
+# The others are compiled by slow tests; XLA takes longest for blocks, PyTorch's compiler for
+# everything.
 QUICK = {"float32": ["FeedForward"], "mixed_bfloat16": ["MultiHeadAttention", "EncoderLayer"]}
 
 

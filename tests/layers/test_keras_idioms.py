@@ -1,6 +1,7 @@
 """What Keras users do with any model works with our layers, on the backend that is used.
 
-The model has all kinds of layers, so that a test fails if one of them cannot be copied, traced, exported, and so on.
+The model has all kinds of layers, so that a test fails if one of them cannot be copied, traced,
+exported, and so on.
 """
 
 import copy
@@ -40,13 +41,17 @@ def make_model(dropout=0.0, dtype=None):
     arguments = dict(num_heads=2, d_ff=12, dropout=dropout, seed=3, dtype=dtype)
     token_ids = keras.Input((None,), dtype="int32")
     embedding = PositionalEmbedding(VOCAB_SIZE, WIDTH, dtype=dtype)
-    hidden = EncoderLayer(neighborhood=3, relative_positions="rotary", **arguments)(embedding(token_ids))
+    hidden = EncoderLayer(neighborhood=3, relative_positions="rotary", **arguments)(
+        embedding(token_ids)
+    )
     source = Encoder(2, norm_first=True, activation="silu", **arguments)(hidden)
     decoded = Decoder(1, query_key_norm=True, **arguments)(hidden, source)
     model = keras.Model(token_ids, TiedProjection(embedding, dtype=dtype)(decoded))
     # Biases and scales differ from 0 and 1.
     random = np.random.default_rng(1)
-    model.set_weights([weight + random.normal(scale=0.1, size=weight.shape) for weight in model.get_weights()])
+    model.set_weights(
+        [weight + random.normal(scale=0.1, size=weight.shape) for weight in model.get_weights()]
+    )
     return model
 
 
@@ -104,7 +109,9 @@ def test_a_copy_computes_the_same_with_as_many_weights(name, model, tmp_path):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: MultiHeadAttention(2, 4, query_key_norm=True, use_gate=True, relative_positions="t5"),
+        lambda: MultiHeadAttention(
+            2, 4, query_key_norm=True, use_gate=True, relative_positions="t5"
+        ),
         lambda: FeedForward(12, "silu", gated=True),
         lambda: Decoder(2, 2, 12, norm_first=True, normalization="rms"),
         lambda: PositionalEncoding("learned", max_length=LENGTH),
@@ -127,7 +134,9 @@ def test_a_copy_of_a_layer_is_the_same_and_apart(make, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["deepcopy", "pickle"])
 def test_a_copied_transformer_decodes(name):
-    transformer = build_transformer(TransformerConfig(9, 9, num_layers=1, d_model=8, d_ff=12, num_heads=2))
+    transformer = build_transformer(
+        TransformerConfig(9, 9, num_layers=1, d_model=8, d_ff=12, num_heads=2)
+    )
     copied = COPIES[name](transformer, None)
     assert len(copied.weights) == len(transformer.weights)
     logits = []
@@ -162,8 +171,14 @@ def test_the_symbolic_output_is_like_the_real_one(layer_class, arguments, num_in
     layer = layer_class(*arguments, dtype=policy)
     inputs = [FEATURES] * num_inputs or [TOKEN_IDS]
     real = layer(*inputs)
-    symbolic = layer.compute_output_spec(*[keras.KerasTensor(array.shape, str(array.dtype)) for array in inputs])
-    assert symbolic.shape == layer.compute_output_shape(*[array.shape for array in inputs]) == tuple(real.shape)
+    symbolic = layer.compute_output_spec(
+        *[keras.KerasTensor(array.shape, str(array.dtype)) for array in inputs]
+    )
+    assert (
+        symbolic.shape
+        == layer.compute_output_shape(*[array.shape for array in inputs])
+        == tuple(real.shape)
+    )
     assert symbolic.dtype == keras.backend.standardize_dtype(real.dtype) == layer.compute_dtype
 
 
@@ -201,7 +216,8 @@ def test_a_model_of_any_dtype_policy_learns(policy):
     assert any(np.any(new != old) for new, old in zip(after, before, strict=True))
 
 
-# ---- The others compile a model, or train it twice ------------------------------------------------------------------
+# ---- The others compile a model, or train it twice
+# ------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -215,7 +231,9 @@ def test_a_seed_repeats_a_training_with_dropout():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(BACKEND == "tensorflow", reason="differentiates what runs under a tape, as `fit` does")
+@pytest.mark.skipif(
+    BACKEND == "tensorflow", reason="differentiates what runs under a tape, as `fit` does"
+)
 def test_the_gradient_of_a_pure_function_is_that_of_fit():
     model = make_model()
     loss = MaskedLabelSmoothedCrossentropy(0.1)
@@ -293,7 +311,9 @@ EXPORTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="other backends need further packages to export")
+@pytest.mark.skipif(
+    BACKEND != "tensorflow", reason="other backends need further packages to export"
+)
 @pytest.mark.parametrize("name", EXPORTS)
 def test_an_exported_model_takes_batches_and_lengths_of_any_size(name, model, tmp_path):
     format, runner = EXPORTS[name]

@@ -14,11 +14,16 @@ KERNEL = rng.normal(size=(6, 5)).astype("float32")
 
 
 def gradients(layer_class, policy):
-    """Those of the normalization's weights, and of the product before it: what one step of descent takes away."""
+    """Those of the normalization's weights, and of the product before it: what one step of descent
+    takes away."""
     taken = []
-    # One layer at a time: TensorFlow's graph optimizer was seen to update gamma before the other gradient had read it.
+    # One layer at a time: TensorFlow's graph optimizer was seen to update gamma before the other
+    # gradient had read it.
     for trained in (0, 1):
-        layers = [keras.layers.Dense(5, use_bias=False, dtype=policy), layer_class(epsilon=1e-3, dtype=policy)]
+        layers = [
+            keras.layers.Dense(5, use_bias=False, dtype=policy),
+            layer_class(epsilon=1e-3, dtype=policy),
+        ]
         model = keras.Sequential(layers)
         model.build(INPUTS.shape)
         layers[1 - trained].trainable = False
@@ -26,7 +31,8 @@ def gradients(layer_class, policy):
         for layer, weights in zip(layers, ([KERNEL], [GAMMA, BETA])):
             layer.set_weights([weight.copy() for weight in weights])
         model.compile(
-            keras.optimizers.SGD(1.0), loss=lambda upstream, outputs: keras.ops.sum(upstream * outputs, axis=(1, 2))
+            keras.optimizers.SGD(1.0),
+            loss=lambda upstream, outputs: keras.ops.sum(upstream * outputs, axis=(1, 2)),
         )
         model.train_on_batch(INPUTS, UPSTREAM)
         before = [[KERNEL], [GAMMA, BETA]][trained]
@@ -35,14 +41,19 @@ def gradients(layer_class, policy):
 
 
 def test_gradients_are_those_of_keras():
-    ours, others = (gradients(layer, "float32") for layer in (LayerNormalization, keras.layers.LayerNormalization))
+    ours, others = (
+        gradients(layer, "float32")
+        for layer in (LayerNormalization, keras.layers.LayerNormalization)
+    )
     for one, other in zip(ours, others, strict=True):
         assert np.abs(one).max() > 0.1
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_under_a_mixed_policy_gradients_are_those_of_float32_but_for_rounding():
-    exact, rounded = (gradients(LayerNormalization, policy) for policy in ("float32", "mixed_bfloat16"))
+    exact, rounded = (
+        gradients(LayerNormalization, policy) for policy in ("float32", "mixed_bfloat16")
+    )
     for one, other in zip(exact, rounded, strict=True):
         # Eight binary digits, and sums of a dozen.
         np.testing.assert_allclose(other, one, rtol=0, atol=0.03 * np.abs(one).max())

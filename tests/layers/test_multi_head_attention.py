@@ -14,13 +14,18 @@ from keras_transformer.masks import implicit_mask
 
 BATCH, TARGET, SOURCE, D_MODEL = 2, 5, 7, 6
 TOLERANCE = 1e-5
-# What the order of float32 sums may change in numbers of size 1 to 10, between two ways to compute the same.
+# What the order of float32 sums may change in numbers of size 1 to 10, between two ways to compute
+# the same.
 ROUNDING = dict(rtol=1e-6, atol=1e-6)
 # Without scores, PyTorch has one operation for all of the attention.
 AS_WITH_SCORES = ROUNDING if keras.backend.backend() == "torch" else dict(rtol=0)
 
 
-QUERY, VALUE, KEY = (normal(BATCH, TARGET, D_MODEL), normal(BATCH, SOURCE, 4, seed=1), normal(BATCH, SOURCE, 3, seed=2))
+QUERY, VALUE, KEY = (
+    normal(BATCH, TARGET, D_MODEL),
+    normal(BATCH, SOURCE, 4, seed=1),
+    normal(BATCH, SOURCE, 3, seed=2),
+)
 VALUE_MASK = np.array([[1, 1, 1, 0, 1, 0, 0], [0, 1, 1, 1, 1, 1, 1]], bool)
 KEY_MASK = np.array([[1, 1, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 0]], bool)
 ATTENTION_MASK = np.random.default_rng(3).random((BATCH, TARGET, SOURCE)) < 0.6
@@ -77,7 +82,9 @@ def test_equals_numpy(use_bias, value_dim, with_key):
         expected, expected_weights = reference.multi_head_attention(layer, QUERY, VALUE, key, mask)
         np.testing.assert_allclose(numpy(weights), expected_weights, atol=TOLERANCE)
         np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
-        np.testing.assert_allclose(numpy(layer(QUERY, VALUE, key, **arguments)), numpy(output), **AS_WITH_SCORES)
+        np.testing.assert_allclose(
+            numpy(layer(QUERY, VALUE, key, **arguments)), numpy(output), **AS_WITH_SCORES
+        )
 
 
 @pytest.mark.parametrize("shape", [(TARGET, SOURCE), (1, TARGET, SOURCE), (BATCH, 1, SOURCE)])
@@ -92,7 +99,8 @@ def test_an_attention_mask_broadcasts_over_what_it_lacks(shape):
 
 HEADS = 3
 MASK_PER_HEAD = np.random.default_rng(5).random((BATCH, HEADS, TARGET, SOURCE)) < 0.6
-# Each row of the causal mask sees position 0, so that no row is empty, in which Keras' layer differs from ours.
+# Each row of the causal mask sees position 0, so that no row is empty, in which Keras' layer
+# differs from ours.
 MASK_PER_HEAD[..., 0] = True
 
 
@@ -116,16 +124,23 @@ def test_an_attention_mask_may_differ_between_heads(with_key):
                 mask & (VALUE_MASK & KEY_MASK)[:, None, None, :] & causal,
             ),
         ):
-            output, weights = layer(QUERY, VALUE, key, attention_mask=mask, return_attention_scores=True, **arguments)
-            expected, expected_weights = reference.multi_head_attention(layer, QUERY, VALUE, key, combined)
+            output, weights = layer(
+                QUERY, VALUE, key, attention_mask=mask, return_attention_scores=True, **arguments
+            )
+            expected, expected_weights = reference.multi_head_attention(
+                layer, QUERY, VALUE, key, combined
+            )
             np.testing.assert_allclose(numpy(weights), expected_weights, atol=TOLERANCE)
             np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("lengths", [(TARGET, SOURCE), (SOURCE, TARGET), (TARGET, 1), (1, SOURCE)])
 def test_causal_attention_of_unequal_lengths_sees_what_is_not_later(lengths):
-    # As in Keras, both sequences are counted from their start: position i of the query sees j <= i of the value.
-    query, value = (normal(BATCH, length, D_MODEL, seed=seed) for seed, length in enumerate(lengths))
+    # As in Keras, both sequences are counted from their start: position i of the query sees j <= i
+    # of the value.
+    query, value = (
+        normal(BATCH, length, D_MODEL, seed=seed) for seed, length in enumerate(lengths)
+    )
     layer = attention_of(query, value)
     causal = np.array([[j <= i for j in range(lengths[1])] for i in range(lengths[0])])
     expected, expected_weights = reference.multi_head_attention(layer, query, value, mask=causal)
@@ -139,10 +154,13 @@ def test_causal_attention_of_unequal_lengths_sees_what_is_not_later(lengths):
     np.testing.assert_array_equal(first, numpy(output)[:, 0])
 
 
-@pytest.mark.parametrize("mask", [dict(value_mask=VALUE_MASK[:, :6]), dict(use_causal_mask=True)], ids=list)
+@pytest.mark.parametrize(
+    "mask", [dict(value_mask=VALUE_MASK[:, :6]), dict(use_causal_mask=True)], ids=list
+)
 @pytest.mark.parametrize(("length", "is_fused"), [(6, True), (5, False)])
 def test_on_gpus_jax_is_given_what_cudnn_takes(monkeypatch, length, is_fused, mask):
-    # cuDNN takes no mask whose queries' axis is 1, and for its gradient no odd lengths beside a mask.
+    # cuDNN takes no mask whose queries' axis is 1, and for its gradient no odd lengths beside a
+    # mask.
     attend, mask_shapes = ops.dot_product_attention, []
 
     def dot_product_attention(*tensors, mask, **options):
@@ -160,7 +178,9 @@ def test_on_gpus_jax_is_given_what_cudnn_takes(monkeypatch, length, is_fused, ma
     assert mask_shapes == [(BATCH if "value_mask" in mask else 1, 1, 4, length)] * is_fused
     with_scores, _ = layer(query, value, **mask, return_attention_scores=True)
     # bfloat16 has 8 bits.
-    np.testing.assert_allclose(*(numpy(ops.cast(tensor, "float32")) for tensor in (outputs, with_scores)), atol=2**-6)
+    np.testing.assert_allclose(
+        *(numpy(ops.cast(tensor, "float32")) for tensor in (outputs, with_scores)), atol=2**-6
+    )
 
 
 def test_what_is_masked_changes_nothing():
@@ -222,7 +242,11 @@ def test_a_mask_that_is_given_takes_the_place_of_the_implicit_one():
 def test_every_argument_may_be_symbolic(per_head):
     floats = [keras.Input((None, width)) for width in (D_MODEL, 4, 3)]
     masks = [keras.Input((None,), dtype="bool") for _ in range(3)]
-    inputs = [*floats, *masks, keras.Input((HEADS, None, None) if per_head else (None, None), dtype="bool")]
+    inputs = [
+        *floats,
+        *masks,
+        keras.Input((HEADS, None, None) if per_head else (None, None), dtype="bool"),
+    ]
     layer = MultiHeadAttention(3, 4)
     outputs = layer(*inputs, return_attention_scores=True)
     assert [output.shape for output in outputs] == [(None, None, D_MODEL), (None, 3, None, None)]
@@ -243,14 +267,18 @@ def test_a_fixed_cache_changes_where_it_is_written_alone():
     cache = empty_cache(2, num_heads=1, key_dim=2, value_dim=1, max_length=5)
     first = KeyValues(np.full((2, 1, 3, 2), 7.0, "float32"), np.full((2, 1, 3, 1), 8.0, "float32"))
     second = KeyValues(
-        np.arange(4.0, dtype="float32").reshape(2, 1, 1, 2), np.array([5.0, 6.0], "float32").reshape(2, 1, 1, 1)
+        np.arange(4.0, dtype="float32").reshape(2, 1, 1, 2),
+        np.array([5.0, 6.0], "float32").reshape(2, 1, 1, 1),
     )
     cache = cache.write(first, 1).write(second, 2)
     assert numpy(cache.keys).tolist() == [
         [[[0, 0], [7, 7], [0, 1], [7, 7], [0, 0]]],
         [[[0, 0], [7, 7], [2, 3], [7, 7], [0, 0]]],
     ]
-    assert numpy(cache.values).tolist() == [[[[0], [8], [5], [8], [0]]], [[[0], [8], [6], [8], [0]]]]
+    assert numpy(cache.values).tolist() == [
+        [[[0], [8], [5], [8], [0]]],
+        [[[0], [8], [6], [8], [0]]],
+    ]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

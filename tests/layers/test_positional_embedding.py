@@ -40,7 +40,8 @@ def test_sinusoids_by_hand():
 
 
 def test_sinusoids_of_tensor2tensor_end_at_a_frequency_of_1_in_10000():
-    # d_model 4: 10000^0 = 1 and 10000^1. In NumPy as that program computes them: sines, then cosines.
+    # d_model 4: 10000^0 = 1 and 10000^1. In NumPy as that program computes them: sines, then
+    # cosines.
     places = np.arange(5000)
     rates = np.exp(-np.arange(4) * np.log(10_000) / 3)
     angles = places[:, None] * rates
@@ -53,7 +54,9 @@ def test_sinusoids_of_tensor2tensor_end_at_a_frequency_of_1_in_10000():
 
 def test_sinusoids_equal_numpy():
     # An angle of up to 1000 in float32 is off by up to 3e-5, and its powers of 10000 add as much.
-    np.testing.assert_allclose(positions_alone(list(range(1000)), d_model=64), reference.sinusoids(1000, 64), atol=2e-4)
+    np.testing.assert_allclose(
+        positions_alone(list(range(1000)), d_model=64), reference.sinusoids(1000, 64), atol=2e-4
+    )
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "tensor2tensor", "learned"])
@@ -89,7 +92,9 @@ def test_positions_may_be_given(positions):
     np.testing.assert_allclose(numpy(backwards), whole[:, ::-1], atol=1e-6)
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "bfloat16", "mixed_float16", "float16"])
+@pytest.mark.parametrize(
+    "policy", ["float32", "mixed_bfloat16", "bfloat16", "mixed_float16", "float16"]
+)
 def test_outputs_have_the_precision_of_the_computation(policy):
     layer = built(10, 6, dtype=policy)
     assert keras.backend.standardize_dtype(layer(TOKEN_IDS).dtype) == layer.compute_dtype
@@ -97,7 +102,8 @@ def test_outputs_have_the_precision_of_the_computation(policy):
 
 
 @pytest.mark.parametrize(
-    ("positions", "shapes"), [("sinusoidal", [(10, 6)]), ("tensor2tensor", [(10, 6)]), ("learned", [(10, 6), (4, 6)])]
+    ("positions", "shapes"),
+    [("sinusoidal", [(10, 6)]), ("tensor2tensor", [(10, 6)]), ("learned", [(10, 6), (4, 6)])],
 )
 def test_the_weights_are_a_table_of_tokens_and_one_of_learned_positions(positions, shapes):
     layer = built(10, 6, positions=positions, max_length=4)
@@ -105,10 +111,13 @@ def test_the_weights_are_a_table_of_tokens_and_one_of_learned_positions(position
     assert layer.token_table.shape == (10, 6)
 
 
-@pytest.mark.parametrize("make_input", [lambda: [], lambda: [keras.Input((None,))]], ids=["without an input", "float"])
+@pytest.mark.parametrize(
+    "make_input", [lambda: [], lambda: [keras.Input((None,))]], ids=["without an input", "float"]
+)
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_ids_may_be_floats_that_keras_makes(policy, make_input):
-    # bfloat16 has no 301: without an input, `Sequential` makes one of the first layer's computation.
+    # bfloat16 has no 301: without an input, `Sequential` makes one of the first layer's
+    # computation.
     vocab_size = 200 if policy == "mixed_bfloat16" and not make_input() else 400
     layer = built(vocab_size, 6, dtype=policy)
     model = keras.Sequential([*make_input(), layer])
@@ -122,7 +131,8 @@ def test_ids_may_be_floats_that_keras_makes(policy, make_input):
 
 
 @pytest.mark.parametrize(
-    ("shape", "symbolic"), [((2, 5), False), ((2, 5, 4), False), ((2,), False), ((2, 5, 4), True), ((2,), True)]
+    ("shape", "symbolic"),
+    [((2, 5), False), ((2, 5, 4), False), ((2,), False), ((2, 5, 4), True), ((2,), True)],
 )
 def test_floats_are_refused_in_one_line(shape, symbolic):
     inputs = keras.Input(batch_shape=shape) if symbolic else np.ones(shape, "float32")
@@ -145,7 +155,9 @@ def test_floats_are_refused_where_a_model_is_trained():
 
     model = Model()
     model.compile("sgd", "mse")
-    with pytest.raises(ValueError, match="token_ids must be integers .* received float32 .* use PositionalEncoding"):
+    with pytest.raises(
+        ValueError, match="token_ids must be integers .* received float32 .* use PositionalEncoding"
+    ):
         model.fit(np.ones((2, 5), "float32"), np.ones((2, 5, 6)), verbose=0)
 
 
@@ -159,7 +171,9 @@ def test_without_positions_and_scale_it_is_a_table_by_hand():
     layer = built(3, 3, positions=None, scale_embedding=False)
     layer.token_table.assign([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
     assert numpy(layer(np.array([[2, 0]]))).tolist() == [[[7.0, 8.0, 9.0], [1.0, 2.0, 3.0]]]
-    assert numpy(layer(np.array([[2, 0]]), start_index=5)).tolist() == [[[7.0, 8.0, 9.0], [1.0, 2.0, 3.0]]]
+    assert numpy(layer(np.array([[2, 0]]), start_index=5)).tolist() == [
+        [[7.0, 8.0, 9.0], [1.0, 2.0, 3.0]]
+    ]
     assert [variable.name for variable in layer.variables] == ["tokens"]
     np.testing.assert_array_equal(numpy(layer.encode_positions(np.array([0, 4]))), np.zeros((2, 3)))
     # 9 * sqrt(3).
@@ -190,7 +204,10 @@ def test_steps_from_a_start_index_equal_rows_of_one_call(positions, as_tensor):
 
 
 def test_a_start_index_may_be_an_input_of_a_model():
-    token_ids, start = keras.Input((None,), dtype="int32"), keras.Input(batch_shape=(), dtype="int32")
+    token_ids, start = (
+        keras.Input((None,), dtype="int32"),
+        keras.Input(batch_shape=(), dtype="int32"),
+    )
     layer = built(10, 6)
     model = keras.Model([token_ids, start], layer(token_ids, start_index=start))
     rows = model([TOKEN_IDS[:, 1:], np.array(1)])
@@ -198,23 +215,34 @@ def test_a_start_index_may_be_an_input_of_a_model():
 
 
 def test_given_positions_may_be_an_input_of_a_compiled_model():
-    token_ids, position_ids = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
+    token_ids, position_ids = (
+        keras.Input((None,), dtype="int32"),
+        keras.Input((None,), dtype="int32"),
+    )
     layer = built(10, 6, positions="learned", max_length=4)
     model = keras.Model([token_ids, position_ids], layer(token_ids, position_ids=position_ids))
     backwards = np.array([[3, 2, 1, 0]] * 2)
     expected = numpy(layer(TOKEN_IDS, position_ids=backwards))
-    np.testing.assert_allclose(model.predict([TOKEN_IDS, backwards], verbose=0), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        model.predict([TOKEN_IDS, backwards], verbose=0), expected, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(vocab_size=9, d_model=5), "d_model must be even if positions='sinusoidal'; received d_model=5"),
+        (
+            dict(vocab_size=9, d_model=5),
+            "d_model must be even if positions='sinusoidal'; received d_model=5",
+        ),
         (
             dict(vocab_size=9, d_model=4, positions="learned"),
             "max_length must be given if positions='learned'; received max_length=None",
         ),
-        (dict(vocab_size=9, d_model=4, padding_id=9), "padding_id must be below vocab_size=9; received padding_id=9"),
+        (
+            dict(vocab_size=9, d_model=4, padding_id=9),
+            "padding_id must be below vocab_size=9; received padding_id=9",
+        ),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(arguments, message):
@@ -223,12 +251,17 @@ def test_arguments_that_make_no_sense_are_refused(arguments, message):
     assert str(error.value) == message
 
 
-@pytest.mark.parametrize("token_ids", [TOKEN_IDS, keras.Input((4,), dtype="int32")], ids=["numbers", "symbolic"])
+@pytest.mark.parametrize(
+    "token_ids", [TOKEN_IDS, keras.Input((4,), dtype="int32")], ids=["numbers", "symbolic"]
+)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({}, "token_ids must have at most max_length=3 positions; received 4"),
-        (dict(start_index=2), "token_ids must have at most max_length=3 positions; received 4 from start_index=2 on"),
+        (
+            dict(start_index=2),
+            "token_ids must have at most max_length=3 positions; received 4 from start_index=2 on",
+        ),
         (dict(start_index=-1), "start_index must be at least 0; received start_index=-1"),
         (
             dict(start_index=2, position_ids=np.array([[0, 1, 2, 0]])),
@@ -246,14 +279,23 @@ def test_positions_that_make_no_sense_are_refused(arguments, message, token_ids)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(position_ids=np.array([[0, 3]])), "position_ids must be below max_length=3; received position 3"),
-        (dict(start_index=np.array(2)), "token_ids must have at most max_length=3 positions; received 2 from"),
+        (
+            dict(position_ids=np.array([[0, 3]])),
+            "position_ids must be below max_length=3; received position 3",
+        ),
+        (
+            dict(start_index=np.array(2)),
+            "token_ids must have at most max_length=3 positions; received 2 from",
+        ),
     ],
 )
 def test_given_positions_beyond_the_learned_ones_are_refused(arguments, message):
     layer = built(10, 6, positions="learned", max_length=3)
     by_itself = keras.backend.backend() == "torch"
-    with pytest.raises(IndexError if by_itself else ValueError, match="index out of range" if by_itself else message):
+    with pytest.raises(
+        IndexError if by_itself else ValueError,
+        match="index out of range" if by_itself else message,
+    ):
         layer(TOKEN_IDS[:, :2], **arguments)
 
 

@@ -1,4 +1,5 @@
-"""PositionalEncoding: positions for features, by hand, in NumPy, and compared with PositionalEmbedding."""
+"""PositionalEncoding: positions for features, by hand, in NumPy, and compared with
+PositionalEmbedding."""
 
 import keras
 import numpy as np
@@ -17,7 +18,9 @@ every_kind = pytest.mark.parametrize("positions", POSITIONS)
 
 
 def built(positions, width=6, max_length=5, **kwargs):
-    return reference.built(PositionalEncoding(positions, max_length=max_length, **kwargs), (None, None, width))
+    return reference.built(
+        PositionalEncoding(positions, max_length=max_length, **kwargs), (None, None, width)
+    )
 
 
 def expected(layer, features, position_ids):
@@ -35,7 +38,9 @@ def expected(layer, features, position_ids):
 def test_sinusoids_are_added_by_hand():
     # d_model 2: sin pos and cos pos.
     features = np.array([[[1.0, 2.0], [3.0, 4.0]]], "float32")
-    np.testing.assert_allclose(numpy(PositionalEncoding()(features)), [[[1.0, 3.0], [3.8414710, 4.5403023]]], rtol=1e-6)
+    np.testing.assert_allclose(
+        numpy(PositionalEncoding()(features)), [[[1.0, 3.0], [3.8414710, 4.5403023]]], rtol=1e-6
+    )
     # sqrt(2) * 3 + sin 1 and sqrt(2) * 4 + cos 1.
     scaled = PositionalEncoding(scale_embedding=True)(features)
     np.testing.assert_allclose(numpy(scaled)[0, 1], [5.0841117, 6.1971566], rtol=1e-6)
@@ -54,7 +59,9 @@ def test_rotation_by_hand():
 @every_kind
 def test_equals_numpy(positions):
     layer = built(positions)
-    np.testing.assert_allclose(numpy(layer(FEATURES)), expected(layer, FEATURES, np.arange(5)), atol=1e-5)
+    np.testing.assert_allclose(
+        numpy(layer(FEATURES)), expected(layer, FEATURES, np.arange(5)), atol=1e-5
+    )
     position_ids = np.array([[4, 0, 2, 2, 1], [0, 1, 2, 3, 4]])
     outputs = layer(FEATURES, position_ids=position_ids)
     np.testing.assert_allclose(numpy(outputs), expected(layer, FEATURES, position_ids), atol=1e-5)
@@ -102,7 +109,9 @@ def test_rotary_positions_have_no_vectors():
         built("rotary").encode(np.arange(3))
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "bfloat16", "mixed_float16", "float16"])
+@pytest.mark.parametrize(
+    "policy", ["float32", "mixed_bfloat16", "bfloat16", "mixed_float16", "float16"]
+)
 @every_kind
 def test_positions_are_computed_in_float32_under_every_policy(positions, policy):
     # bfloat16 has 8 bits: to it 257 and 258 are one number.
@@ -113,7 +122,9 @@ def test_positions_are_computed_in_float32_under_every_policy(positions, policy)
         other.assign(ops.cast(mine, "float32"))
     outputs = layer(features)
     assert keras.backend.standardize_dtype(outputs.dtype) == layer.compute_dtype
-    np.testing.assert_array_equal(numpy(outputs), numpy(ops.cast(exact(features), layer.compute_dtype)))
+    np.testing.assert_array_equal(
+        numpy(outputs), numpy(ops.cast(exact(features), layer.compute_dtype))
+    )
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "tensor2tensor", "learned"])
@@ -161,7 +172,8 @@ def test_token_ids_are_refused_in_one_line(shape, dtype, symbolic):
     with pytest.raises(ValueError) as error:
         PositionalEncoding()(inputs)
     assert str(error.value) == (
-        f"inputs must be floats of shape (batch, length, d_model); received {dtype} of shape {shape}. "
+        f"inputs must be floats of shape (batch, length, d_model); received {dtype} of shape "
+        f"{shape}. "
         "For token ids, use PositionalEmbedding"
     )
 
@@ -183,13 +195,18 @@ def test_another_width_is_refused_as_keras_does():
 def test_an_odd_width_is_refused_in_one_line(positions):
     with pytest.raises(ValueError) as error:
         PositionalEncoding(positions)(np.ones((2, 5, 7), "float32"))
-    assert str(error.value) == f"d_model must be even if positions={positions!r}; received d_model=7"
+    assert (
+        str(error.value) == f"d_model must be even if positions={positions!r}; received d_model=7"
+    )
 
 
 def test_an_unknown_width_is_refused_in_one_line():
     with pytest.raises(ValueError) as error:
         PositionalEncoding()(keras.Input((5, None)))
-    assert str(error.value) == "inputs must have a known width; received inputs of shape (None, 5, None)"
+    assert (
+        str(error.value)
+        == "inputs must have a known width; received inputs of shape (None, 5, None)"
+    )
 
 
 def test_learned_positions_take_any_width():
@@ -201,9 +218,13 @@ def test_learned_positions_take_any_width():
     [
         (
             dict(positions=None),
-            "positions must be one of sinusoidal, tensor2tensor, learned, rotary; received positions=None",
+            "positions must be one of sinusoidal, tensor2tensor, learned, rotary; received "
+            "positions=None",
         ),
-        (dict(positions="learned"), "max_length must be given if positions='learned'; received max_length=None"),
+        (
+            dict(positions="learned"),
+            "max_length must be given if positions='learned'; received max_length=None",
+        ),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(arguments, message):
@@ -216,7 +237,10 @@ def test_arguments_that_make_no_sense_are_refused(arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(start_index=1), "inputs must have at most max_length=5 positions; received 5 from start_index=1 on"),
+        (
+            dict(start_index=1),
+            "inputs must have at most max_length=5 positions; received 5 from start_index=1 on",
+        ),
         (dict(start_index=-1), "start_index must be at least 0; received start_index=-1"),
         (
             dict(start_index=2, position_ids=np.array([[0, 1, 2, 0, 1]])),

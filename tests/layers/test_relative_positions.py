@@ -22,7 +22,9 @@ KEY_POSITIONS = np.array([[3, 3, 0, 200, 5, 1, 9], [7, 6, 5, 4, 3, 2, 141]])
 
 
 def attention_of(query, value, **arguments):
-    return built(MultiHeadAttention(**{"num_heads": 4, "key_dim": 6, **arguments}), query.shape, value.shape)
+    return built(
+        MultiHeadAttention(**{"num_heads": 4, "key_dim": 6, **arguments}), query.shape, value.shape
+    )
 
 
 def expected_outputs(*args, **kwargs):
@@ -39,11 +41,19 @@ KINDS = [
     dict(num_key_value_heads=1, value_dim=5),
     dict(query_key_norm=True),
     dict(use_gate=True, value_dim=3),
-    dict(relative_positions="rotary", query_key_norm=True, num_key_value_heads=2, use_gate=True, use_bias=False),
+    dict(
+        relative_positions="rotary",
+        query_key_norm=True,
+        num_key_value_heads=2,
+        use_gate=True,
+        use_bias=False,
+    ),
     dict(relative_positions="t5", num_key_value_heads=2, value_dim=5),
     dict(relative_positions="alibi", num_key_value_heads=1, num_heads=3),
 ]
-every_kind = pytest.mark.parametrize("arguments", KINDS, ids=lambda arguments: "-".join(map(str, arguments.values())))
+every_kind = pytest.mark.parametrize(
+    "arguments", KINDS, ids=lambda arguments: "-".join(map(str, arguments.values()))
+)
 
 
 @every_kind
@@ -51,7 +61,9 @@ def test_one_call_equals_numpy(arguments):
     layer = attention_of(QUERY, VALUE, **arguments)
     mask = np.array([[1, 1, 1, 0, 1, 0, 0], [0, 1, 1, 1, 1, 1, 1]], bool)
     expected = expected_outputs(layer, QUERY, VALUE, mask=mask[:, None, :])
-    np.testing.assert_allclose(numpy(layer(QUERY, VALUE, value_mask=mask)), expected, atol=TOLERANCE)
+    np.testing.assert_allclose(
+        numpy(layer(QUERY, VALUE, value_mask=mask)), expected, atol=TOLERANCE
+    )
     # Self-attention, where one product makes queries, keys and values.
     layer = attention_of(SEQUENCE, SEQUENCE, **arguments)
     for is_causal in (False, True):
@@ -67,7 +79,9 @@ def test_a_neighborhood_equals_numpy(arguments, use_causal_mask):
     near = reference.neighborhood_mask(9, 5)
     expected = expected_outputs(layer, SEQUENCE, SEQUENCE, mask=near, causal=use_causal_mask)
     in_blocks = layer(SEQUENCE, SEQUENCE, use_causal_mask=use_causal_mask)
-    as_a_mask, _ = layer(SEQUENCE, SEQUENCE, use_causal_mask=use_causal_mask, return_attention_scores=True)
+    as_a_mask, _ = layer(
+        SEQUENCE, SEQUENCE, use_causal_mask=use_causal_mask, return_attention_scores=True
+    )
     np.testing.assert_allclose(numpy(in_blocks), expected, atol=TOLERANCE)
     np.testing.assert_allclose(numpy(as_a_mask), expected, atol=TOLERANCE)
 
@@ -77,9 +91,14 @@ def test_positions_may_be_any_and_differ_between_sequences(arguments):
     layer = attention_of(QUERY, VALUE, **arguments)
     key_values = layer.project_key_value(ops.convert_to_tensor(VALUE), position_ids=KEY_POSITIONS)
     output = layer.attend(
-        ops.convert_to_tensor(QUERY), key_values, position_ids=POSITIONS, key_position_ids=KEY_POSITIONS
+        ops.convert_to_tensor(QUERY),
+        key_values,
+        position_ids=POSITIONS,
+        key_position_ids=KEY_POSITIONS,
     )
-    expected = expected_outputs(layer, QUERY, VALUE, positions=POSITIONS, key_positions=KEY_POSITIONS, causal=True)
+    expected = expected_outputs(
+        layer, QUERY, VALUE, positions=POSITIONS, key_positions=KEY_POSITIONS, causal=True
+    )
     np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
 
 
@@ -87,7 +106,13 @@ def test_rotation_by_hand():
     # Of width 2 the one angle is the position: (1, 0) turned by 90 degrees is (0, 1).
     vectors = np.array([[[[1.0, 0.0], [1.0, 0.0], [1.0, 2.0]]]])
     expected = [
-        [[[1.0, 0.0], [math.cos(1.0), math.sin(1.0)], [math.cos(2) - 2 * math.sin(2), math.sin(2) + 2 * math.cos(2)]]]
+        [
+            [
+                [1.0, 0.0],
+                [math.cos(1.0), math.sin(1.0)],
+                [math.cos(2) - 2 * math.sin(2), math.sin(2) + 2 * math.cos(2)],
+            ]
+        ]
     ]
     # Sums of two numbers up to 2, each rounded in float32.
     np.testing.assert_allclose(numpy(rotate(vectors)), expected, rtol=0, atol=4 * 2**-23)
@@ -111,10 +136,16 @@ def test_buckets_of_distances():
 
 def test_the_heads_of_a_group_share_keys_that_a_cache_holds_once():
     layer = attention_of(QUERY, VALUE, num_key_value_heads=2, value_dim=5)
-    assert layer.key_dense.kernel.shape == (4, 2 * 6) and layer.value_dense.kernel.shape == (4, 2 * 5)
+    assert layer.key_dense.kernel.shape == (4, 2 * 6) and layer.value_dense.kernel.shape == (
+        4,
+        2 * 5,
+    )
     key_values = layer.project_key_value(ops.convert_to_tensor(VALUE))
     assert [tuple(t.shape) for t in key_values] == [(BATCH, 2, SOURCE, 6), (BATCH, 2, SOURCE, 5)]
-    assert [tuple(t.shape) for t in layer.init_cache(BATCH, 3)] == [(BATCH, 2, 3, 6), (BATCH, 2, 3, 5)]
+    assert [tuple(t.shape) for t in layer.init_cache(BATCH, 3)] == [
+        (BATCH, 2, 3, 6),
+        (BATCH, 2, 3, 5),
+    ]
 
 
 @pytest.mark.slow
@@ -122,10 +153,20 @@ def test_the_heads_of_a_group_share_keys_that_a_cache_holds_once():
 def test_every_precision(dtype):
     if dtype == "float64" and keras.backend.backend() == "jax":
         dtype = "float32"  # JAX computes in float32 unless told otherwise when it starts.
-    arguments = dict(num_heads=4, key_dim=6, relative_positions="rotary", query_key_norm=True, num_key_value_heads=2)
+    arguments = dict(
+        num_heads=4,
+        key_dim=6,
+        relative_positions="rotary",
+        query_key_norm=True,
+        num_key_value_heads=2,
+    )
     layer = attention_of(SEQUENCE, SEQUENCE, **arguments, dtype=dtype)
     output = layer(ops.cast(SEQUENCE, layer.compute_dtype), ops.cast(SEQUENCE, layer.compute_dtype))
     assert keras.backend.standardize_dtype(output.dtype) == layer.compute_dtype
     expected = expected_outputs(layer, SEQUENCE, SEQUENCE)
-    digits = {"mixed_bfloat16": 0.05, "mixed_float16": 0.01, "float32": TOLERANCE, "float64": 1e-6}[dtype]
-    np.testing.assert_allclose(numpy(ops.cast(output, "float32")), expected, atol=digits * np.abs(expected).max())
+    digits = {"mixed_bfloat16": 0.05, "mixed_float16": 0.01, "float32": TOLERANCE, "float64": 1e-6}[
+        dtype
+    ]
+    np.testing.assert_allclose(
+        numpy(ops.cast(output, "float32")), expected, atol=digits * np.abs(expected).max()
+    )

@@ -11,7 +11,8 @@ OPTIONS = dict(num_heads=2, d_ff=12, dropout=0.3, attention_dropout=0.2, kernel_
 
 
 def trained(remat, policy):
-    """The weights and losses of a model with padding, dropout and regularizers after three steps."""
+    """The weights and losses of a model with padding, dropout and regularizers after three
+    steps."""
     keras.utils.set_random_seed(3)
     token_ids = keras.Input((None,), dtype="int32")
     hidden = PositionalEmbedding(9, 8, dtype=policy)(token_ids)

@@ -22,7 +22,9 @@ MASK = np.array([[1, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0, 1, 1, 0, 
 
 
 def attention_of(neighborhood, **arguments):
-    layer = MultiHeadAttention(**{"num_heads": 3, "key_dim": 4, "neighborhood": neighborhood, **arguments})
+    layer = MultiHeadAttention(
+        **{"num_heads": 3, "key_dim": 4, "neighborhood": neighborhood, **arguments}
+    )
     return reference.built(layer, (None, None, D_MODEL), (None, None, D_MODEL))
 
 
@@ -92,7 +94,9 @@ def test_gradients_are_those_of_full_attention_with_a_band_mask(use_causal_mask)
         before = keras.layers.Dense(D_MODEL)
         attention = MultiHeadAttention(3, 4, use_bias=True, neighborhood=neighborhood)
         hidden = before(inputs)
-        outputs = attention(hidden, hidden, value_mask=mask, use_causal_mask=use_causal_mask, **arguments)
+        outputs = attention(
+            hidden, hidden, value_mask=mask, use_causal_mask=use_causal_mask, **arguments
+        )
         model = reference.randomize(keras.Model([inputs, mask], outputs))
         initial = model.get_weights()
         model.compile(keras.optimizers.SGD(1.0), "mse")
@@ -117,7 +121,10 @@ def test_mixed_precision_is_that_of_full_attention_with_a_band_mask(use_causal_m
         assert {weight.dtype for weight in restricted.weights} == {"float32"}
         output = restricted(INPUTS, INPUTS, value_mask=MASK, use_causal_mask=use_causal_mask)
         expected = full(
-            *(INPUTS, INPUTS), value_mask=MASK, attention_mask=band(LENGTH, 5, False), use_causal_mask=use_causal_mask
+            *(INPUTS, INPUTS),
+            value_mask=MASK,
+            attention_mask=band(LENGTH, 5, False),
+            use_causal_mask=use_causal_mask,
         )
         assert keras.backend.standardize_dtype(output.dtype) == restricted.compute_dtype
         outputs[dtype] = [numpy(ops.cast(tensor, "float32")) for tensor in (output, expected)]
@@ -137,7 +144,9 @@ def test_with_scores_or_a_mask_or_other_lengths_equals_numpy(lengths, use_causal
     mask = MASK[:, : lengths[1]]
     attention_mask = np.random.default_rng(0).random((BATCH, 3, *lengths)) < 0.6
     arguments = dict(value_mask=mask, use_causal_mask=use_causal_mask)
-    expected, weights = reference.multi_head_attention(layer, query, value, mask=near & mask[:, None, :])
+    expected, weights = reference.multi_head_attention(
+        layer, query, value, mask=near & mask[:, None, :]
+    )
     output, scores = layer(query, value, return_attention_scores=True, **arguments)
     np.testing.assert_allclose(numpy(scores), weights, atol=TOLERANCE)
     for outputs in (output, layer(query, value, **arguments)):

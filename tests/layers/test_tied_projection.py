@@ -36,7 +36,9 @@ def test_equals_numpy_and_has_no_weights_of_its_own(positions):
     expected = HIDDEN @ reference.array(embedding.token_table).T
     np.testing.assert_allclose(numpy(projection(HIDDEN)), expected, atol=1e-5)
     np.testing.assert_array_equal(numpy(projection.kernel), numpy(embedding.token_table).T)
-    assert [id(weight) for weight in projection.weights] == [id(weight) for weight in embedding.weights]
+    assert [id(weight) for weight in projection.weights] == [
+        id(weight) for weight in embedding.weights
+    ]
 
 
 def test_a_bias_is_added_and_begins_at_zero():
@@ -46,7 +48,9 @@ def test_a_bias_is_added_and_begins_at_zero():
     np.testing.assert_array_equal(numpy(projection(np.eye(2)[None])), plain)
     assert {weight.name for weight in projection.trainable_variables} == {"tokens", "bias"}
     projection.bias.assign([1.0, -2.0, 0.5])
-    np.testing.assert_allclose(numpy(projection(np.eye(2)[None])), plain + [1.0, -2.0, 0.5], atol=1e-6)
+    np.testing.assert_allclose(
+        numpy(projection(np.eye(2)[None])), plain + [1.0, -2.0, 0.5], atol=1e-6
+    )
     assert TiedProjection(embedding).bias is None
 
 
@@ -71,7 +75,9 @@ def test_any_number_of_axes_may_stand_before_the_last(shape):
     assert implicit_mask(logits) is None
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "bfloat16", "mixed_float16", "float16"])
+@pytest.mark.parametrize(
+    "policy", ["float32", "mixed_bfloat16", "bfloat16", "mixed_float16", "float16"]
+)
 def test_logits_have_the_precision_of_the_computation(policy):
     embedding, projection = tied(10, 6, dtype=policy)
     logits = projection(embedding(TOKEN_IDS))
@@ -94,8 +100,8 @@ def test_bfloat16_logits_are_close_to_float32_ones(policy):
     exact = hidden @ table.T
     rounded = numpy(ops.cast(projection(hidden), "float32"))
     assert np.any(rounded != exact)
-    # bfloat16 keeps 8 binary digits, and rounding or truncating changes a number by at most 2^-8 of it: first each
-    # hidden state, and with it one product of every sum, then each logit.
+    # bfloat16 keeps 8 binary digits, and rounding or truncating changes a number by at most 2^-8 of
+    # it: first each hidden state, and with it one product of every sum, then each logit.
     bounds = 2**-8 * (np.abs(hidden) @ np.abs(table).T + np.abs(rounded))
     assert np.all(np.abs(rounded - exact) <= bounds)
     assert np.sqrt(np.mean((rounded - exact) ** 2)) < 0.01 * np.sqrt(np.mean(exact**2))
@@ -127,11 +133,17 @@ def test_gradients_of_both_uses_meet_in_the_one_table():
     np.testing.assert_allclose(numpy(embedding.token_table), before - 0.1 * gradient, atol=1e-6)
 
 
-@pytest.mark.parametrize("embedding", [PositionalEmbedding(10, 6), keras.layers.Embedding(10, 6)], ids=repr)
+@pytest.mark.parametrize(
+    "embedding", [PositionalEmbedding(10, 6), keras.layers.Embedding(10, 6)], ids=repr
+)
 def test_inputs_of_another_width_are_refused(embedding):
     # Twice the width would become twice as many rows, where the size of the batch is not known.
     embedding.build((None, None))
-    for inputs in (np.ones((2, 3, 12), "float32"), keras.Input((3, 12)), np.ones((2, 3), "float32")):
+    for inputs in (
+        np.ones((2, 3, 12), "float32"),
+        keras.Input((3, 12)),
+        np.ones((2, 3), "float32"),
+    ):
         with pytest.raises(ValueError, match="expected axis -1 of input shape to have value 6"):
             TiedProjection(embedding)(inputs)
 
@@ -153,7 +165,9 @@ def by_json(model):
 
 
 each_way = pytest.mark.parametrize("copied", [keras.models.clone_model, by_json, by_file])
-each_embedding = pytest.mark.parametrize("make_embedding", [PositionalEmbedding, keras.layers.Embedding])
+each_embedding = pytest.mark.parametrize(
+    "make_embedding", [PositionalEmbedding, keras.layers.Embedding]
+)
 
 
 @pytest.mark.parametrize("sequential", [False, True])
@@ -165,7 +179,9 @@ def test_a_copied_model_still_shares_the_table(copied, make_embedding, use_bias,
     embedding = make_embedding(10, 6, name="tokens")
     if sequential:
         embedding.build((None, None))
-        model = keras.Sequential([token_ids, embedding, TiedProjection(embedding, use_bias, name="logits")])
+        model = keras.Sequential(
+            [token_ids, embedding, TiedProjection(embedding, use_bias, name="logits")]
+        )
     else:
         # Another embedding, which is not the projection's.
         hidden = embedding(token_ids) + make_embedding(10, 6)(token_ids)
@@ -175,7 +191,9 @@ def test_a_copied_model_still_shares_the_table(copied, make_embedding, use_bias,
     assert copy.get_layer("logits").embedding is copy.get_layer("tokens") is not embedding
     assert model.get_layer("logits").embedding is embedding
     assert [weight.shape for weight in copy.weights] == [weight.shape for weight in model.weights]
-    assert [id(layer) for layer in copy.get_layer("logits")._layers] == [id(copy.get_layer("tokens"))]
+    assert [id(layer) for layer in copy.get_layer("logits")._layers] == [
+        id(copy.get_layer("tokens"))
+    ]
     if copied is not by_file:
         copy.set_weights(model.get_weights())
     np.testing.assert_array_equal(numpy(copy(TOKEN_IDS)), numpy(model(TOKEN_IDS)))
@@ -210,13 +228,18 @@ def test_a_copy_does_not_guess_between_inner_models():
         models.append(keras.Model(token_ids, PositionalEmbedding(10, 6, name="tokens")(token_ids)))
     token_ids = keras.Input((None,), dtype="int32")
     hidden = models[0](token_ids) + models[1](token_ids)
-    model = keras.Model(token_ids, TiedProjection(models[1].get_layer("tokens"), name="logits")(hidden))
+    model = keras.Model(
+        token_ids, TiedProjection(models[1].get_layer("tokens"), name="logits")(hidden)
+    )
     copy = keras.models.clone_model(model)
-    assert copy.get_layer("logits").embedding not in [inner.get_layer("tokens") for inner in copy.layers[1:3]]
+    assert copy.get_layer("logits").embedding not in [
+        inner.get_layer("tokens") for inner in copy.layers[1:3]
+    ]
 
 
 @pytest.mark.parametrize(
-    "options", [{}, dict(scale_embedding=False, padding_id=3), dict(positions=None, padding_id=None)]
+    "options",
+    [{}, dict(scale_embedding=False, padding_id=3), dict(positions=None, padding_id=None)],
 )
 def test_what_the_embedding_does_to_its_outputs_does_not_change_the_logits(options):
     embedding, projection = tied(10, 6, **options)
@@ -233,7 +256,9 @@ def stock_model(**arguments):
     """Functional: a stock embedding, and logits from its table."""
     token_ids = keras.Input((None,), dtype="int32")
     embedding = keras.layers.Embedding(10, 6, name="tokens", **arguments)
-    model = keras.Model(token_ids, TiedProjection(embedding, use_bias=True, name="logits")(embedding(token_ids)))
+    model = keras.Model(
+        token_ids, TiedProjection(embedding, use_bias=True, name="logits")(embedding(token_ids))
+    )
     return reference.randomize(model)
 
 
@@ -248,7 +273,9 @@ def test_a_stock_embedding_equals_numpy():
     logits = model(TOKEN_IDS)
     np.testing.assert_allclose(numpy(logits), stock_logits(model, TOKEN_IDS), atol=1e-5)
     np.testing.assert_array_equal(numpy(implicit_mask(logits)), TOKEN_IDS != 0)
-    np.testing.assert_array_equal(numpy(model.get_layer("logits").kernel), numpy(model.weights[0]).T)
+    np.testing.assert_array_equal(
+        numpy(model.get_layer("logits").kernel), numpy(model.weights[0]).T
+    )
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
@@ -287,7 +314,9 @@ def test_a_quantized_stock_embedding_is_scaled(mode):
 def test_what_has_no_table_is_refused_in_one_line(embedding):
     with pytest.raises(ValueError) as error:
         TiedProjection(embedding)
-    message = "embedding must be a PositionalEmbedding or a keras.layers.Embedding; received embedding="
+    message = (
+        "embedding must be a PositionalEmbedding or a keras.layers.Embedding; received embedding="
+    )
     assert str(error.value).startswith(message) and "\n" not in str(error.value)
 
 

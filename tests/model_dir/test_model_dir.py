@@ -7,13 +7,13 @@ import os
 import stat
 
 import pytest
-from keras_transformer.training.recipe import load_recipe
 
 from keras_transformer import TransformerConfig
 from keras_transformer.config import Config
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import replacing
+from keras_transformer.training.recipe import load_recipe
 from keras_transformer.translation import Translator
 
 CONFIG = Config(TransformerConfig.preset("tiny", source_vocab_size=100, target_vocab_size=100))
@@ -39,18 +39,22 @@ def test_another_version_is_refused_in_one_line(tmp_path, line, received):
     with pytest.raises(ConfigError) as error:
         Translator.load(tmp_path)
     assert str(error.value) == (
-        f"{model_dir.config_path}: format_version must be 2, the one that this release of keras3-transformer reads; "
+        f"{model_dir.config_path}: format_version must be 2, the one that this release of "
+        f"keras3-transformer reads; "
         f"received format_version={received}"
     )
 
 
 def test_the_version_is_not_a_setting(tmp_path):
-    with pytest.raises(ConfigError, match="^--set format_version=3: --set must be given SECTION.KEY=VALUE; "):
+    with pytest.raises(
+        ConfigError, match="^--set format_version=3: --set must be given SECTION.KEY=VALUE; "
+    ):
         load_recipe("demo", ["format_version=3"])
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("format_version: 2\n")
     with pytest.raises(
-        ConfigError, match="recipe.yaml: unknown configuration key 'format_version'; known keys: [^\n]*$"
+        ConfigError,
+        match="recipe.yaml: unknown configuration key 'format_version'; known keys: [^\n]*$",
     ):
         load_recipe(recipe)
 
@@ -63,8 +67,13 @@ def with_weights(tmp_path):
 
 def test_scores_are_those_of_the_weights(with_weights):
     assert with_weights.read_evaluation() == []
-    with_weights.write_evaluation("12 sentences of test.en", {"BLEU = 41.0": "tok:13a", "chrF2 = 65.1": "nc:6"})
-    expected = ["BLEU = 41.0 (tok:13a), 12 sentences of test.en", "chrF2 = 65.1 (nc:6), 12 sentences of test.en"]
+    with_weights.write_evaluation(
+        "12 sentences of test.en", {"BLEU = 41.0": "tok:13a", "chrF2 = 65.1": "nc:6"}
+    )
+    expected = [
+        "BLEU = 41.0 (tok:13a), 12 sentences of test.en",
+        "chrF2 = 65.1 (nc:6), 12 sentences of test.en",
+    ]
     assert with_weights.read_evaluation() == expected
     # An average takes the place of the best weights.
     with_weights.average_path.write_bytes(b"other weights")
@@ -90,7 +99,9 @@ def test_scores_that_cannot_be_written_are_a_warning(with_weights, capsys):
     assert "model cards will not show the scores" in capsys.readouterr().err
 
 
-def test_on_a_network_file_system_files_are_open_for_writing_when_they_are_locked(tmp_path, monkeypatch):
+def test_on_a_network_file_system_files_are_open_for_writing_when_they_are_locked(
+    tmp_path, monkeypatch
+):
     flock = fcntl.flock
 
     def flock_of_nfs(descriptor, operation):

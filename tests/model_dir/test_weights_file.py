@@ -50,7 +50,11 @@ def test_a_claim_is_refused_in_one_line_without_memory_for_it(claim, model, tmp_
 
 def shapes(file):
     shape_of = {}
-    file.visititems(lambda name, item: shape_of.update({name: item.shape}) if isinstance(item, h5py.Dataset) else None)
+    file.visititems(
+        lambda name, item: (
+            shape_of.update({name: item.shape}) if isinstance(item, h5py.Dataset) else None
+        )
+    )
     return shape_of
 
 

@@ -1,4 +1,5 @@
-"""`generate`: against one call per position without a cache, against exhaustive search, on every backend."""
+"""`generate`: against one call per position without a cache, against exhaustive search, on every
+backend."""
 
 import gc
 import importlib.util
@@ -31,7 +32,8 @@ PROMPTS = [[3, 4, 5], [7], [1, 2, 3, 4, 5, 6]]
 
 
 def randomized(model, seed=0):
-    """Weights that are alike in every process, of a size at which the tokens differ from step to step."""
+    """Weights that are alike in every process, of a size at which the tokens differ from step to
+    step."""
     generator = np.random.default_rng(seed)
     for weight in model.weights:
         weight.assign(generator.normal(size=weight.shape))
@@ -44,10 +46,16 @@ def ids(name=None):
 
 def language_model(relative_positions=None, neighborhood=None):
     token_ids = ids()
-    embedding = PositionalEmbedding(VOCAB_SIZE, D_MODEL, positions=None if relative_positions else "sinusoidal")
+    embedding = PositionalEmbedding(
+        VOCAB_SIZE, D_MODEL, positions=None if relative_positions else "sinusoidal"
+    )
     hidden = embedding(token_ids)
-    hidden = DecoderLayer(2, 16, relative_positions=relative_positions, neighborhood=neighborhood)(hidden)
-    feed_forward = keras.Sequential([keras.layers.Dense(12, activation="gelu"), keras.layers.Dense(D_MODEL)])
+    hidden = DecoderLayer(2, 16, relative_positions=relative_positions, neighborhood=neighborhood)(
+        hidden
+    )
+    feed_forward = keras.Sequential(
+        [keras.layers.Dense(12, activation="gelu"), keras.layers.Dense(D_MODEL)]
+    )
     hidden = keras.layers.LayerNormalization()(hidden + 0.5 * feed_forward(hidden))
     hidden = Decoder(1, 2, 16, norm_first=True, relative_positions=relative_positions)(hidden)
     return randomized(keras.Model(token_ids, TiedProjection(embedding)(hidden)))
@@ -56,11 +64,14 @@ def language_model(relative_positions=None, neighborhood=None):
 def sequential_model():
     embedding = PositionalEmbedding(VOCAB_SIZE, D_MODEL, positions="learned", max_length=20)
     projection = keras.layers.Dense(VOCAB_SIZE, activation="softmax")
-    return randomized(keras.Sequential([ids(), embedding, DecoderLayer(2, 16, num_key_value_heads=1), projection]))
+    return randomized(
+        keras.Sequential([ids(), embedding, DecoderLayer(2, 16, num_key_value_heads=1), projection])
+    )
 
 
 def translation_model(source_mask=None):
-    """An encoder and a decoder that a user put together, with the inputs in another order than ours."""
+    """An encoder and a decoder that a user put together, with the inputs in another order than
+    ours."""
     target, source = ids("words"), ids("text")
     encoded = Encoder(1, 2, 16)(PositionalEmbedding(VOCAB_SIZE, D_MODEL)(source))
     hidden = PositionalEmbedding(VOCAB_SIZE, D_MODEL)(target)
@@ -69,7 +80,13 @@ def translation_model(source_mask=None):
 
 
 def tiny_transformer(**options):
-    sizes = dict(source_vocab_size=VOCAB_SIZE, target_vocab_size=VOCAB_SIZE, d_model=D_MODEL, d_ff=16, num_heads=2)
+    sizes = dict(
+        source_vocab_size=VOCAB_SIZE,
+        target_vocab_size=VOCAB_SIZE,
+        d_model=D_MODEL,
+        d_ff=16,
+        num_heads=2,
+    )
     return randomized(Transformer(TransformerConfig.preset("tiny", **sizes, **options)))
 
 
@@ -77,7 +94,8 @@ SOURCE = np.array([[4, 5, 6, 0], [1, 2, 0, 0], [9, 8, 7, 6]])
 
 
 def log_probs_of(model, sequence, source=None):
-    """Those of the next token after each token of a sequence, by one call for all of it; the padding id forbidden."""
+    """Those of the next token after each token of a sequence, by one call for all of it; the
+    padding id forbidden."""
     inputs = np.array([sequence])
     if isinstance(model, Transformer):
         inputs = {"source": source[None], "target": inputs}
@@ -85,7 +103,9 @@ def log_probs_of(model, sequence, source=None):
         inputs = [inputs, source[None]]
     outputs = ops.convert_to_numpy(model(inputs))[0].astype("float64")
     is_softmax = isinstance(model, keras.Sequential)
-    return np.log(outputs) if is_softmax else outputs - np.log(np.exp(outputs).sum(-1, keepdims=True))
+    return (
+        np.log(outputs) if is_softmax else outputs - np.log(np.exp(outputs).sum(-1, keepdims=True))
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,10 +118,24 @@ def log_probs_of(model, sequence, source=None):
         pytest.param(lambda: language_model("t5"), None, marks=pytest.mark.slow),
         pytest.param(sequential_model, None, marks=pytest.mark.slow),
         (translation_model, SOURCE),
-        pytest.param(lambda: translation_model(np.array([[1, 1, 1, 0]], bool)), SOURCE, marks=pytest.mark.slow),
+        pytest.param(
+            lambda: translation_model(np.array([[1, 1, 1, 0]], bool)),
+            SOURCE,
+            marks=pytest.mark.slow,
+        ),
         pytest.param(tiny_transformer, SOURCE, marks=pytest.mark.slow),
     ],
-    ids=["sinusoidal", "neighborhood", "rotary", "alibi", "t5", "sequential", "source", "mask", "Transformer"],
+    ids=[
+        "sinusoidal",
+        "neighborhood",
+        "rotary",
+        "alibi",
+        "t5",
+        "sequential",
+        "source",
+        "mask",
+        "Transformer",
+    ],
 )
 def test_greedy_is_the_best_token_of_one_call_without_a_cache(make, source):
     model = make()
@@ -110,7 +144,9 @@ def test_greedy_is_the_best_token_of_one_call_without_a_cache(make, source):
     for row, (prompt, tokens) in enumerate(zip(PROMPTS, generated.token_ids, strict=True)):
         tokens = tokens[: generated.lengths[row]]
         sequence = prompt + list(tokens[:-1])
-        log_probs = log_probs_of(model, sequence, None if source is None else source[row])[len(prompt) - 1 :]
+        log_probs = log_probs_of(model, sequence, None if source is None else source[row])[
+            len(prompt) - 1 :
+        ]
         assert log_probs[:, 1:].argmax(-1).tolist() == [token - 1 for token in tokens]
         score = sum(log_probs[place, token] for place, token in enumerate(tokens))
         np.testing.assert_allclose(generated.scores[row], score, rtol=1e-4, atol=1e-4)
@@ -123,19 +159,27 @@ def causal_model(*self_attention):
         if isinstance(layer, (Encoder, EncoderLayer)):
             hidden = layer(hidden, use_causal_mask=True)
         else:
-            hidden = keras.layers.LayerNormalization()(hidden + layer(hidden, hidden, use_causal_mask=True))
+            hidden = keras.layers.LayerNormalization()(
+                hidden + layer(hidden, hidden, use_causal_mask=True)
+            )
     return randomized(keras.Model(token_ids, keras.layers.Dense(VOCAB_SIZE)(hidden)))
 
 
 @pytest.mark.parametrize(
     "layers",
     [
-        (lambda: EncoderLayer(2, 16), lambda: Encoder(1, 2, 16, norm_first=True, relative_positions="rotary")),
+        (
+            lambda: EncoderLayer(2, 16),
+            lambda: Encoder(1, 2, 16, norm_first=True, relative_positions="rotary"),
+        ),
         (
             lambda: MultiHeadAttention(2, 4, sliding_window=2, use_gate=True),
             lambda: EncoderLayer(2, 16, neighborhood=3),
         ),
-        (lambda: keras.layers.MultiHeadAttention(2, 4), lambda: keras.layers.GroupQueryAttention(4, 2, 1)),
+        (
+            lambda: keras.layers.MultiHeadAttention(2, 4),
+            lambda: keras.layers.GroupQueryAttention(4, 2, 1),
+        ),
     ],
     ids=["encoders", "neighborhoods", "Keras"],
 )
@@ -143,7 +187,9 @@ def test_causal_attention_of_any_kind_generates(layers):
     model = causal_model(*(make() for make in layers))
     generated = generate(model, PROMPTS, max_new_tokens=3)
     for prompt, token_ids in zip(PROMPTS, generated.token_ids):
-        logits = ops.convert_to_numpy(model(np.array([[*prompt, *token_ids]])))[0, len(prompt) - 1 : -1]
+        logits = ops.convert_to_numpy(model(np.array([[*prompt, *token_ids]])))[
+            0, len(prompt) - 1 : -1
+        ]
         # Each token is the best one after those before it; padding is not generated.
         np.testing.assert_array_equal(token_ids, 1 + logits[:, 1:].argmax(axis=-1))
 
@@ -172,10 +218,17 @@ def test_a_transformer_needs_a_source_of_known_tokens_and_as_many_positions_as_i
         ({"source": 5}, "source must be a list of lists of token ids"),
         (
             {"source": SOURCE},
-            r"source must be an array with a row for each of 2 prompts; received source='shape \(3, 4\)'",
+            r"source must be an array with a row for each of 2 prompts; received source='shape "
+            r"\(3, 4\)'",
         ),
-        ({"source": [[3], [4] * 5]}, "source must be at most 4 tokens long; received source='5 tokens'"),
-        ({"source": SOURCE[:2], "max_new_tokens": 5}, "need 5 positions; the model has max_length=4"),
+        (
+            {"source": [[3], [4] * 5]},
+            "source must be at most 4 tokens long; received source='5 tokens'",
+        ),
+        (
+            {"source": SOURCE[:2], "max_new_tokens": 5},
+            "need 5 positions; the model has max_length=4",
+        ),
     ):
         with pytest.raises(ConfigError, match=message):
             generate(model, [[1], [1]], **{"max_new_tokens": 2} | arguments)
@@ -183,8 +236,12 @@ def test_a_transformer_needs_a_source_of_known_tokens_and_as_many_positions_as_i
 
 def test_the_first_position_may_be_another():
     token_ids = ids()
-    hidden = PositionalEmbedding(VOCAB_SIZE, D_MODEL, "learned", max_length=6)(token_ids, start_index=2)
-    model = randomized(keras.Model(token_ids, keras.layers.Dense(VOCAB_SIZE)(DecoderLayer(2, 16)(hidden))))
+    hidden = PositionalEmbedding(VOCAB_SIZE, D_MODEL, "learned", max_length=6)(
+        token_ids, start_index=2
+    )
+    model = randomized(
+        keras.Model(token_ids, keras.layers.Dense(VOCAB_SIZE)(DecoderLayer(2, 16)(hidden)))
+    )
     sequence = [1, 2, *generate(model, [[1, 2]], max_new_tokens=3).token_ids[0, :2]]
     expected = log_probs_of(model, sequence)[1:, 1:].argmax(-1) + 1
     assert generate(model, [[1, 2]], max_new_tokens=3).token_ids[0].tolist() == expected.tolist()
@@ -199,13 +256,19 @@ def test_probabilities_are_known_as_such_after_a_cast():
     model = randomized(keras.Model(token_ids, probabilities))
     expected = generate(model, PROMPTS, max_new_tokens=2).scores
     linear = keras.layers.Activation("linear", dtype="float32")
-    for outputs in (linear(probabilities), ops.cast(probabilities, "float64"), keras.layers.Identity()(probabilities)):
+    for outputs in (
+        linear(probabilities),
+        ops.cast(probabilities, "float64"),
+        keras.layers.Identity()(probabilities),
+    ):
         scores = generate(keras.Model(token_ids, outputs), PROMPTS, max_new_tokens=2).scores
         np.testing.assert_allclose(scores, expected, rtol=1e-6)
 
 
 def test_integers_may_be_those_of_numpy():
-    options = dict(max_new_tokens=3, stop_ids=2, padding_id=0, no_repeat_ngram_size=2, min_new_tokens=1)
+    options = dict(
+        max_new_tokens=3, stop_ids=2, padding_id=0, no_repeat_ngram_size=2, min_new_tokens=1
+    )
     for others in (dict(beam_size=2), dict(top_k=3, seed=1)):
         of_numpy = {name: np.int64(value) for name, value in (options | others).items()}
         generated = generate(translation_model(), PROMPTS, SOURCE, **of_numpy)
@@ -215,7 +278,9 @@ def test_integers_may_be_those_of_numpy():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [language_model, lambda: language_model("rotary", 3)], ids=["sinusoidal", "rotary"])
+@pytest.mark.parametrize(
+    "make", [language_model, lambda: language_model("rotary", 3)], ids=["sinusoidal", "rotary"]
+)
 def test_beam_search_over_prompts_is_exhaustive_search_if_the_beam_is_wide(make):
     model, prompts, stop = make(), [[3, 4], [7]], 2
     generated = generate(model, prompts, max_new_tokens=2, beam_size=VOCAB_SIZE, stop_ids=stop)
@@ -227,7 +292,8 @@ def test_beam_search_over_prompts_is_exhaustive_search_if_the_beam_is_wide(make)
                 candidates.append((log_probs[0, first], [first]))
             else:
                 candidates += [
-                    (log_probs[0, first] + log_probs[1, next], [first, next]) for next in range(1, VOCAB_SIZE)
+                    (log_probs[0, first] + log_probs[1, next], [first, next])
+                    for next in range(1, VOCAB_SIZE)
                 ]
         score, tokens = max(candidates)
         assert generated.token_ids[row, : generated.lengths[row]].tolist() == tokens
@@ -308,13 +374,17 @@ def monotonous_model():
         ([[10]], {}, [[10, 10, 10, 10]]),
         # 10 / 2 = 5 is no longer the best, nor then 9 / 2 = 4.5, nor 8 / 2: the prompt counts.
         ([[10]], {"repetition_penalty": 2.0}, [[9, 8, 7, 6]]),
-        # 10, 10 is in the first prompt, so 9 follows; 9, 10 is new; after it neither 10, 10 nor 10, 9 may come again.
+        # 10, 10 is in the first prompt, so 9 follows; 9, 10 is new; after it neither 10, 10 nor 10,
+        # 9 may come again.
         ([[10, 10], [3]], {"no_repeat_ngram_size": 2}, [[9, 10, 8, 10], [10, 10, 9, 10]]),
         ([[3]], {"stop_ids": 10, "min_new_tokens": 3}, [[9, 9, 10, 0]]),
     ],
 )
 def test_constraints_of_a_text(monotonous_model, prompts, options, expected):
-    assert generate(monotonous_model, prompts, max_new_tokens=4, **options).token_ids.tolist() == expected
+    assert (
+        generate(monotonous_model, prompts, max_new_tokens=4, **options).token_ids.tolist()
+        == expected
+    )
 
 
 @pytest.mark.slow
@@ -323,10 +393,14 @@ def test_a_model_is_left_as_it_was_and_not_kept(tmp_path):
     model.save(tmp_path / "before.keras")
     config, nodes = model.to_json(), [len(layer._inbound_nodes) for layer in model.layers]
     generated = generate(model, PROMPTS, max_new_tokens=3)
-    assert model.to_json() == config and [len(layer._inbound_nodes) for layer in model.layers] == nodes
+    assert (
+        model.to_json() == config and [len(layer._inbound_nodes) for layer in model.layers] == nodes
+    )
     model.save(tmp_path / "after.keras")
     loaded = keras.models.load_model(tmp_path / "after.keras")
-    np.testing.assert_array_equal(generate(loaded, PROMPTS, max_new_tokens=3).token_ids, generated.token_ids)
+    np.testing.assert_array_equal(
+        generate(loaded, PROMPTS, max_new_tokens=3).token_ids, generated.token_ids
+    )
     reference = weakref.ref(loaded)
     del loaded
     gc.collect()
@@ -354,7 +428,10 @@ class Pairs:
 
 
 def test_any_model_with_start_decoding():
-    assert generate(Pairs(), [[3, 4], [5, 6]], max_new_tokens=3).token_ids.tolist() == [[3, 4, 3], [5, 6, 5]]
+    assert generate(Pairs(), [[3, 4], [5, 6]], max_new_tokens=3).token_ids.tolist() == [
+        [3, 4, 3],
+        [5, 6, 5],
+    ]
 
 
 class Subclassed(keras.Model):
@@ -375,7 +452,9 @@ class Subclassed(keras.Model):
 )
 def test_what_mixes_positions_is_refused_by_name(layer):
     layer.name = "mixing"
-    message = rf"layer 'mixing' \({type(layer).__name__}\) is not known to treat each position by itself"
+    message = (
+        rf"layer 'mixing' \({type(layer).__name__}\) is not known to treat each position by itself"
+    )
     token_ids = keras.Input((6,), dtype="int32")
     hidden = layer(DecoderLayer(2, 16)(PositionalEmbedding(VOCAB_SIZE, D_MODEL)(token_ids)))
     model = keras.Model(token_ids, keras.layers.Dense(VOCAB_SIZE)(hidden))
@@ -394,21 +473,30 @@ def test_other_models_that_are_refused():
             keras.Model(token_ids, dense(hidden)),
             "must have a Decoder, a DecoderLayer or attention with use_causal_mask=True",
         ),
-        (keras.Model(token_ids, dense(DecoderLayer(2, 16)(hidden + table))), "is not known to treat each position"),
+        (
+            keras.Model(token_ids, dense(DecoderLayer(2, 16)(hidden + table))),
+            "is not known to treat each position",
+        ),
         (keras.Model(token_ids, DecoderLayer(2, 16)(hidden)[:, 0]), "logits of shape"),
         (
             keras.Model(token_ids, [dense(hidden), hidden]),
-            r"must have one output.*generate\(keras.Model\(model.inputs, model.outputs\[0\]\), \.\.\.\)",
+            r"must have one output.*generate\(keras.Model\(model.inputs, model.outputs\[0\]\), "
+            r"\.\.\.\)",
         ),
         (
             keras.Model(token_ids, dense(EncoderLayer(2, 16)(DecoderLayer(2, 16)(hidden)))),
-            "must be called with use_causal_mask=True to decode step by step; received use_causal_mask=False",
+            "must be called with use_causal_mask=True to decode step by step; received "
+            "use_causal_mask=False",
         ),
         (
             keras.Model(token_ids, dense(DecoderLayer(2, 16)(hidden, use_causal_mask=False))),
             "must be called with use_causal_mask=True",
         ),
-        (Subclassed(), r"have a method start_decoding\(source, beam_size, max_length, prefix\).* received Subclassed"),
+        (
+            Subclassed(),
+            r"have a method start_decoding\(source, beam_size, max_length, prefix\).* received "
+            r"Subclassed",
+        ),
     ):
         with pytest.raises(ConfigError, match=message):
             generate(model, [[1, 2]], max_new_tokens=2)
@@ -425,7 +513,10 @@ def test_other_models_that_are_refused():
         ),
         ({"prompts": [[1, VOCAB_SIZE]]}, "prompts must be token ids below 11; received prompts=11"),
         ({"stop_ids": 11}, "stop_ids must be token ids below 11; received stop_ids=11"),
-        ({"stop_ids": "2"}, "stop_ids must be a token id, or a list of token ids; received stop_ids='2'"),
+        (
+            {"stop_ids": "2"},
+            "stop_ids must be a token id, or a list of token ids; received stop_ids='2'",
+        ),
         ({"forbidden_ids": [1.5]}, "forbidden_ids must be a token id, or a list of token ids"),
         ({"seed": 1}, "seed must be None without temperature, top_k or top_p; received seed=1"),
         ({"top_k": 3, "beam_size": 2}, "beam_size must be 1 with temperature"),
@@ -435,7 +526,10 @@ def test_other_models_that_are_refused():
         ({"length_penalty": "a"}, "length_penalty must be of type float"),
         ({"min_new_tokens": -1}, "min_new_tokens must be at least 0"),
         ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size must be at least 0"),
-        ({"source": SOURCE[:1]}, r"source must be given for the inputs \[\]; received \['source'\]"),
+        (
+            {"source": SOURCE[:1]},
+            r"source must be given for the inputs \[\]; received \['source'\]",
+        ),
         ({"max_new_tokens": 21}, "need 21 positions; the model has max_length=20"),
     ],
 )
@@ -451,10 +545,19 @@ def test_after_a_prefix_the_logits_are_those_of_one_call():
     model = tiny_transformer()
     prompts = ops.convert_to_tensor([[2, 4, 5, 6]] * 3)
     step, state = model.start_decoding(ops.convert_to_tensor(SOURCE), 2, 3, prefix=prompts[:, :-1])
-    logits, _ = step(prompts[:, -1:] + ops.zeros((3, 2), "int32"), ops.zeros((3, 2), "int32"), ops.array(0), state)
-    expected = ops.convert_to_numpy(model({"source": ops.convert_to_tensor(SOURCE), "target": prompts}))[:, -1]
+    logits, _ = step(
+        prompts[:, -1:] + ops.zeros((3, 2), "int32"),
+        ops.zeros((3, 2), "int32"),
+        ops.array(0),
+        state,
+    )
+    expected = ops.convert_to_numpy(
+        model({"source": ops.convert_to_tensor(SOURCE), "target": prompts})
+    )[:, -1]
     for hypothesis in range(2):
-        np.testing.assert_allclose(ops.convert_to_numpy(logits)[:, hypothesis], expected, rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(logits)[:, hypothesis], expected, rtol=2e-5, atol=2e-5
+        )
 
 
 @pytest.mark.slow
@@ -465,7 +568,9 @@ def test_samplers_of_keras_hub_run_on_the_same_step():
     prompt = ops.convert_to_tensor(np.pad(np.array(given, "int32"), ((0, 0), (0, total - length))))
 
     def run(sampler):
-        step, cache = start_decoding(model, max_length=total - length + 1, prefix=prompt[:, : length - 1])
+        step, cache = start_decoding(
+            model, max_length=total - length + 1, prefix=prompt[:, : length - 1]
+        )
 
         def next(prompt, cache, index):
             newest = ops.take(prompt, index - 1, axis=1)[:, None]
@@ -485,23 +590,40 @@ def test_samplers_of_keras_hub_run_on_the_same_step():
 
 @pytest.mark.slow
 def test_the_same_text_on_every_backend():
-    installed = {backend for backend in ("tensorflow", "jax", "torch") if importlib.util.find_spec(backend)}
+    installed = {
+        backend for backend in ("tensorflow", "jax", "torch") if importlib.util.find_spec(backend)
+    }
     for backend in installed - {keras.backend.backend()}:
-        code = "import sys; sys.path.append('..'); import test_generation; print(test_generation.all_tokens())"
-        printed = run_python("-c", code, env={"KERAS_BACKEND": backend}, cwd=pathlib.Path(__file__).parent)
+        code = (
+            "import sys; sys.path.append('..'); import test_generation; "
+            "print(test_generation.all_tokens())"
+        )
+        printed = run_python(
+            "-c", code, env={"KERAS_BACKEND": backend}, cwd=pathlib.Path(__file__).parent
+        )
         assert printed.split("\n")[-2] == str(all_tokens())
 
 
 OPTIONS = (
     {},
     {"beam_size": 3},
-    {"temperature": 1.3, "top_k": 6, "top_p": 0.9, "seed": 5, "repetition_penalty": 1.2, "stop_ids": [2, 3]},
+    {
+        "temperature": 1.3,
+        "top_k": 6,
+        "top_p": 0.9,
+        "seed": 5,
+        "repetition_penalty": 1.2,
+        "stop_ids": [2, 3],
+    },
 )
 
 
 def all_tokens():
     model = language_model()
-    return [generate(model, PROMPTS, max_new_tokens=5, **options).token_ids.tolist() for options in OPTIONS]
+    return [
+        generate(model, PROMPTS, max_new_tokens=5, **options).token_ids.tolist()
+        for options in OPTIONS
+    ]
 
 
 if keras.backend.backend() == "tensorflow":
@@ -527,7 +649,9 @@ if keras.backend.backend() != "torch":
         model = language_model()
         traced = []
         step = DecoderLayer.step
-        monkeypatch.setattr(DecoderLayer, "step", lambda *args, **kwargs: traced.append(1) or step(*args, **kwargs))
+        monkeypatch.setattr(
+            DecoderLayer, "step", lambda *args, **kwargs: traced.append(1) or step(*args, **kwargs)
+        )
         options = dict(max_new_tokens=3, temperature=0.7, top_p=0.8)
         first = generate(model, PROMPTS, seed=1, **options)
         number = len(traced)

@@ -5,7 +5,9 @@ import pytest
 from keras_transformer import TransformerConfig, build_transformer
 from keras_transformer.models.transformer import named_weights
 
-SIZES = dict(source_vocab_size=7, target_vocab_size=7, num_layers=1, d_model=8, d_ff=12, num_heads=2)
+SIZES = dict(
+    source_vocab_size=7, target_vocab_size=7, num_layers=1, d_model=8, d_ff=12, num_heads=2
+)
 
 
 @pytest.mark.slow
@@ -16,8 +18,20 @@ SIZES = dict(source_vocab_size=7, target_vocab_size=7, num_layers=1, d_model=8, 
         dict(),
         dict(num_encoder_layers=3, norm_first=True, attention_bias=True, logits_bias=True),
         dict(num_decoder_layers=2, positions="learned", logits_bias=True, key_dim=3, value_dim=5),
-        dict(positions="t5", normalization="rms", gated=True, query_key_norm=True, num_key_value_heads=1),
-        dict(positions="rotary", norm_first=True, normalization="rms", gated=True, feed_forward_bias=False),
+        dict(
+            positions="t5",
+            normalization="rms",
+            gated=True,
+            query_key_norm=True,
+            num_key_value_heads=1,
+        ),
+        dict(
+            positions="rotary",
+            norm_first=True,
+            normalization="rms",
+            gated=True,
+            feed_forward_bias=False,
+        ),
     ],
 )
 def test_every_weight_has_one_name(tie_embeddings, changes):
@@ -28,29 +42,54 @@ def test_every_weight_has_one_name(tie_embeddings, changes):
 
 
 def test_names_are_those_of_the_layers():
-    model = build_transformer(TransformerConfig(**SIZES, norm_first=True, logits_bias=True, tie_embeddings="target"))
+    model = build_transformer(
+        TransformerConfig(**SIZES, norm_first=True, logits_bias=True, tie_embeddings="target")
+    )
     weights = dict(named_weights(model))
-    attention = [f"{part}/kernel" for part in ("query", "key", "value", "output")] + ["norm/gamma", "norm/beta"]
-    feed_forward = [f"feed_forward/{name}" for name in ("hidden/kernel", "hidden/bias", "output/kernel", "output/bias")]
+    attention = [f"{part}/kernel" for part in ("query", "key", "value", "output")] + [
+        "norm/gamma",
+        "norm/beta",
+    ]
+    feed_forward = [
+        f"feed_forward/{name}"
+        for name in ("hidden/kernel", "hidden/bias", "output/kernel", "output/bias")
+    ]
     feed_forward += ["feed_forward/norm/gamma", "feed_forward/norm/beta"]
     assert list(weights) == [
         *(f"encoder/0/attention/{name}" for name in attention),
         *(f"encoder/0/{name}" for name in feed_forward),
         *("encoder/final_norm/gamma", "encoder/final_norm/beta"),
-        *(f"decoder/0/{kind}/{name}" for kind in ("attention", "source_attention") for name in attention),
+        *(
+            f"decoder/0/{kind}/{name}"
+            for kind in ("attention", "source_attention")
+            for name in attention
+        ),
         *(f"decoder/0/{name}" for name in feed_forward),
         *("decoder/final_norm/gamma", "decoder/final_norm/beta"),
         *("target_embedding", "source_embedding", "logits/bias"),
     ]
     layer = model.decoder.layers[0]
-    assert weights["decoder/0/source_attention/key/kernel"] is layer.source_attention.key_dense.kernel
-    assert weights["decoder/0/source_attention/norm/beta"] is layer.source_attention_residual.norm.beta
-    assert weights["encoder/0/feed_forward/output/kernel"] is model.encoder.layers[0].feed_forward.output_dense.kernel
+    assert (
+        weights["decoder/0/source_attention/key/kernel"] is layer.source_attention.key_dense.kernel
+    )
+    assert (
+        weights["decoder/0/source_attention/norm/beta"] is layer.source_attention_residual.norm.beta
+    )
+    assert (
+        weights["encoder/0/feed_forward/output/kernel"]
+        is model.encoder.layers[0].feed_forward.output_dense.kernel
+    )
     assert weights["target_embedding"] is model.target_embedding.token_table
 
 
 def test_names_of_what_options_add():
-    options = dict(positions="t5", normalization="rms", gated=True, query_key_norm=True, feed_forward_bias=False)
+    options = dict(
+        positions="t5",
+        normalization="rms",
+        gated=True,
+        query_key_norm=True,
+        feed_forward_bias=False,
+    )
     model = build_transformer(TransformerConfig(**SIZES, **options))
     weights = dict(named_weights(model))
     layer = model.decoder.layers[0]

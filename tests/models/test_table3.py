@@ -1,4 +1,5 @@
-"""Every row of the paper's Table 3: a recipe with the row's values and size, which trains, saves, loads and exports."""
+"""Every row of the paper's Table 3: a recipe with the row's values and size, which trains, saves,
+loads and exports."""
 
 import csv
 import shutil
@@ -6,16 +7,28 @@ import shutil
 import keras
 import numpy as np
 import pytest
+
+from keras_transformer import Translator, build_transformer
 from keras_transformer.export.servable import export_servable
+from keras_transformer.model_dir import ModelDir
 from keras_transformer.training.recipe import load_recipe, recipe_names
 from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.trainer import train
 from keras_transformer.training.text.corpus import SentencePairs
 
-from keras_transformer import Translator, build_transformer
-from keras_transformer.model_dir import ModelDir
-
-COLUMNS = ("N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "smoothing", "positions", "steps", "millions")
+COLUMNS = (
+    "N",
+    "d_model",
+    "d_ff",
+    "h",
+    "d_k",
+    "d_v",
+    "P_drop",
+    "smoothing",
+    "positions",
+    "steps",
+    "millions",
+)
 BASE = dict(zip(COLUMNS, (6, 512, 2048, 8, 64, 64, 0.1, 0.1, "sinusoidal", 100_000, 65)))
 # What each row changes. Rows without a size of their own in the paper have base's.
 ROWS = {
@@ -38,14 +51,24 @@ ROWS = {
     "D-smoothing0.0": {"smoothing": 0.0},
     "D-smoothing0.2": {"smoothing": 0.2},
     "E-learned-positions": {"positions": "learned"},
-    "big": {"d_model": 1024, "d_ff": 4096, "h": 16, "P_drop": 0.3, "steps": 300_000, "millions": 213},
+    "big": {
+        "d_model": 1024,
+        "d_ff": 4096,
+        "h": 16,
+        "P_drop": 0.3,
+        "steps": 300_000,
+        "millions": 213,
+    },
 }
-PAIRS = SentencePairs(["a red bird", "two birds sing"], ["ein roter Vogel", "zwei Vögel singen"], name="birds")
+PAIRS = SentencePairs(
+    ["a red bird", "two birds sing"], ["ein roter Vogel", "zwei Vögel singen"], name="birds"
+)
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder that is deleted after the test; pytest would keep the weights of all rows, which are gigabytes."""
+    """A folder that is deleted after the test; pytest would keep the weights of all rows, which are
+    gigabytes."""
     yield tmp_path
     shutil.rmtree(tmp_path)
 
@@ -54,7 +77,9 @@ every_row = pytest.mark.parametrize("row", ROWS)
 
 
 def test_every_row_has_a_recipe_and_every_recipe_a_row():
-    assert {name for name in recipe_names() if name.startswith("table3/")} == {f"table3/{row}" for row in ROWS}
+    assert {name for name in recipe_names() if name.startswith("table3/")} == {
+        f"table3/{row}" for row in ROWS
+    }
 
 
 @every_row
@@ -76,7 +101,11 @@ def test_a_recipe_has_the_values_of_its_row(row):
         "positions": model.positions,
         "steps": training.steps,
     }
-    assert (recipe.tokenizer.vocab_size, training.tokens_per_batch, training.warmup_steps) == (37_000, 25_000, 4000)
+    assert (recipe.tokenizer.vocab_size, training.tokens_per_batch, training.warmup_steps) == (
+        37_000,
+        25_000,
+        4000,
+    )
     assert training.average_last == training.average_best == 0  # section 6.2
     assert (recipe.decoding.beam_size, recipe.decoding.length_penalty) == (4, 0.6)
 
@@ -97,8 +126,8 @@ def test_the_number_of_parameters_is_within_7_percent_of_the_table(row):
 @every_row
 def test_a_row_trains_a_step_saves_loads_and_exports(row, folder):
     recipe = load_recipe(f"table3/{row}")
-    # All is the row's own but the vocabulary, the lengths, and N: a quarter of the layers, here one or two. To trace
-    # all of them would take ten minutes.
+    # All is the row's own but the vocabulary, the lengths, and N: a quarter of the layers, here one
+    # or two. To trace all of them would take ten minutes.
     num_layers = max(recipe.model.num_layers // 4, 1)
     small = load_recipe(
         f"table3/{row}",
@@ -120,4 +149,6 @@ def test_a_row_trains_a_step_saves_loads_and_exports(row, folder):
     assert len(shifts) == 5 * num_layers and all(np.any(shift.numpy()) for shift in shifts)
 
     # The export ends with an error if the SavedModel's translations are not the translator's.
-    assert export_servable(translator, folder / "servable", signatures=["serving_default"]).name == "1"
+    assert (
+        export_servable(translator, folder / "servable", signatures=["serving_default"]).name == "1"
+    )

@@ -1,4 +1,5 @@
-"""The whole model against NumPy, cached steps against the full pass, and changes that must have no effect."""
+"""The whole model against NumPy, cached steps against the full pass, and changes that must have no
+effect."""
 
 import keras
 import numpy as np
@@ -13,8 +14,16 @@ SIZES = dict(num_layers=2, d_model=8, d_ff=12, num_heads=2, key_dim=3, value_dim
 SOURCE = np.array([[4, 7, 9, 2, 0], [3, 2, 0, 0, 0], [5, 6, 7, 8, 2]])
 TARGET = np.array([[1, 5, 3, 8, 0, 0], [1, 4, 6, 9, 3, 2], [1, 3, 0, 0, 0, 0]])
 
-# Every pair of values of two options occurs, but of the bias of the logits and where normalization is.
-OPTIONS = ("norm_first", "positions", "tie_embeddings", "neighborhood", "attention_bias", "logits_bias")
+# Every pair of values of two options occurs, but of the bias of the logits and where normalization
+# is.
+OPTIONS = (
+    "norm_first",
+    "positions",
+    "tie_embeddings",
+    "neighborhood",
+    "attention_bias",
+    "logits_bias",
+)
 VARIANTS = [
     dict(zip(OPTIONS, values, strict=True))
     for values in (
@@ -28,7 +37,14 @@ VARIANTS = [
 ]
 
 # What the paper does not have.
-ROTARY = dict(positions="rotary", key_dim=4, tie_embeddings="all", norm_first=True, normalization="rms", gated=True)
+ROTARY = dict(
+    positions="rotary",
+    key_dim=4,
+    tie_embeddings="all",
+    norm_first=True,
+    normalization="rms",
+    gated=True,
+)
 MODERN = [
     ROTARY | dict(activation="silu", feed_forward_bias=False, num_key_value_heads=1, query_key_norm=True)
     | dict(logits_bias=False),
@@ -53,7 +69,9 @@ one_variant = each(VARIANTS[1:2], slow=[VARIANTS[0], *VARIANTS[2:]])
 
 def model_of(dtype=None, seed=0, **changes):
     source_vocab_size = 11 if changes.get("tie_embeddings", "all") == "all" else 10
-    config = TransformerConfig(**{**SIZES, "source_vocab_size": source_vocab_size, "target_vocab_size": 11, **changes})
+    config = TransformerConfig(
+        **{**SIZES, "source_vocab_size": source_vocab_size, "target_vocab_size": 11, **changes}
+    )
     return reference.randomize(build_transformer(config, dtype=dtype), seed)
 
 
@@ -64,7 +82,10 @@ def logits_of(model, source, target):
 @each([VARIANTS[1], *MODERN], slow=[VARIANTS[0], *VARIANTS[2:]])
 def test_the_model_equals_numpy_and_its_hidden_states_times_the_output_kernel(variant):
     model = model_of(**variant)
-    expected, logits = reference.transformer(model, SOURCE, TARGET), logits_of(model, SOURCE, TARGET)
+    expected, logits = (
+        reference.transformer(model, SOURCE, TARGET),
+        logits_of(model, SOURCE, TARGET),
+    )
     assert np.abs(expected).max() > 1
     np.testing.assert_allclose(logits, expected, atol=5e-5)
     kernel = ops.convert_to_numpy(model.output_projection.kernel)
@@ -74,7 +95,9 @@ def test_the_model_equals_numpy_and_its_hidden_states_times_the_output_kernel(va
     else:
         assert type(model.output_projection) is TiedProjection
         assert model.output_projection.embedding is model.target_embedding
-        np.testing.assert_array_equal(kernel, ops.convert_to_numpy(model.target_embedding.token_table).T)
+        np.testing.assert_array_equal(
+            kernel, ops.convert_to_numpy(model.target_embedding.token_table).T
+        )
     hidden = ops.convert_to_numpy(model.hidden_states({"source": SOURCE, "target": TARGET}))
     bias = model.output_projection.bias
     assert (bias is not None) == model.output_projection.use_bias == variant["logits_bias"]
@@ -99,11 +122,17 @@ def test_encoder_and_decoder_may_differ_in_depth(changes, depths):
 
 
 def test_the_configuration_reaches_encoder_and_decoder():
-    others = dict(dropout=0.2, attention_dropout=0.3, activation_dropout=0.4, activation="gelu", epsilon=1e-5)
-    others |= dict(norm_first=True, normalization="rms", gated=True, neighborhood=5, num_key_value_heads=1)
+    others = dict(
+        dropout=0.2, attention_dropout=0.3, activation_dropout=0.4, activation="gelu", epsilon=1e-5
+    )
+    others |= dict(
+        norm_first=True, normalization="rms", gated=True, neighborhood=5, num_key_value_heads=1
+    )
     others |= dict(attention_bias=True, feed_forward_bias=False, query_key_norm=True)
     model = model_of(**others, positions="alibi")
-    expected = {name: SIZES[name] for name in ("num_layers", "num_heads", "d_ff", "key_dim", "value_dim")} | others
+    expected = {
+        name: SIZES[name] for name in ("num_layers", "num_heads", "d_ff", "key_dim", "value_dim")
+    } | others
     of_keras = {"kernel_initializer", "bias_initializer", "kernel_regularizer", "bias_regularizer"}
     others_of_layers = {"name", "trainable", "dtype", "seed", "flash_attention", "remat", *of_keras}
     for stack in (model.encoder, model.decoder):
@@ -134,12 +163,17 @@ def decode_steps(model, beam_size, max_length=LENGTH, seed=0):
         parents = random_parents(generator, position, beam_size).astype("int32")
         prefixes = np.take_along_axis(prefixes, parents[:, :, None], axis=1)
         prefixes = np.concatenate([prefixes, token_ids[:, :, None]], axis=2)
-        logits, state = step(*map(ops.convert_to_tensor, (token_ids, parents, np.int32(position))), state)
+        logits, state = step(
+            *map(ops.convert_to_tensor, (token_ids, parents, np.int32(position))), state
+        )
         # A row for each source, and room for what may come, or for what has come.
         num_entries = (LENGTH if max_length else position + 1) * beam_size
         shapes = {tuple(tensor.shape) for cache in state.caches for tensor in cache}
         heads = model.config.num_key_value_heads or 2
-        assert shapes == {(batch, heads, num_entries, width) for width in (model.config.key_dim, SIZES["value_dim"])}
+        assert shapes == {
+            (batch, heads, num_entries, width)
+            for width in (model.config.key_dim, SIZES["value_dim"])
+        }
         if beam_size == 1 and max_length is None:
             assert state.is_ancestor == ()
         else:
@@ -172,8 +206,8 @@ def test_each_hypothesis_of_a_beam_sees_the_tokens_of_its_ancestors_alone(varian
 @pytest.mark.slow
 @pytest.mark.parametrize("max_length", [4, None])
 def test_ancestors_by_hand(max_length):
-    # Two hypotheses at position 2. The first descends from hypothesis 1 at position 0 and from 0 at position 1; the
-    # second is itself everywhere. Position 3 is not written yet.
+    # Two hypotheses at position 2. The first descends from hypothesis 1 at position 0 and from 0 at
+    # position 1; the second is itself everywhere. Position 3 is not written yet.
     step, state = model_of(tie_embeddings="all").start_decoding(SOURCE[:1], 2, max_length)
     for position, parents in enumerate([[0, 1], [1, 1], [0, 1]]):
         _, state = step(*map(ops.convert_to_tensor, ([[5, 5]], [parents], position)), state)
@@ -194,8 +228,12 @@ def test_each_step_of_a_quantized_model_equals_its_full_pass(variant):
     model = model_of(**variant)
     exact = logits_of(model, SOURCE, TARGET)
     model.quantize("int8")
-    assert model.output_projection.quantization_mode == ("int8" if variant["tie_embeddings"] == "none" else None)
-    assert {layer.feed_forward.output_dense.quantization_mode for layer in model.decoder.layers} == {"int8"}
+    assert model.output_projection.quantization_mode == (
+        "int8" if variant["tie_embeddings"] == "none" else None
+    )
+    assert {
+        layer.feed_forward.output_dense.quantization_mode for layer in model.decoder.layers
+    } == {"int8"}
     difference = logits_of(model, SOURCE, TARGET) - exact
     # A gate multiplies what two products have rounded: single logits may be further off.
     size = (lambda x: np.sqrt(np.mean(x**2))) if variant in MODERN else (lambda x: np.abs(x).max())
@@ -207,9 +245,14 @@ def test_each_step_of_a_quantized_model_equals_its_full_pass(variant):
 def test_gptq_quantizes_the_encoder():
     model = model_of(tie_embeddings="all")
     exact = logits_of(model, SOURCE, TARGET)
-    structure = {"pre_block_layers": [model.source_embedding], "sequential_blocks": model.encoder.layers}
+    structure = {
+        "pre_block_layers": [model.source_embedding],
+        "sequential_blocks": model.encoder.layers,
+    }
     options = dict(tokenizer=list, num_samples=2, sequence_length=SOURCE.shape[1], group_size=-1)
-    model.quantize("gptq", config=GPTQConfig([SOURCE], quantization_layer_structure=structure, **options))
+    model.quantize(
+        "gptq", config=GPTQConfig([SOURCE], quantization_layer_structure=structure, **options)
+    )
     assert all(layer.attention.query_dense.is_gptq_calibrated for layer in model.encoder.layers)
     difference = logits_of(model, SOURCE, TARGET) - exact
     assert 0 < np.abs(difference).max() < 0.5 * np.abs(exact).max()
@@ -266,7 +309,8 @@ def test_the_base_model_has_the_papers_number_of_parameters():
 
 
 @pytest.mark.parametrize(
-    "tie_embeddings", ["all", *(pytest.param(name, marks=pytest.mark.slow) for name in ("target", "none"))]
+    "tie_embeddings",
+    ["all", *(pytest.param(name, marks=pytest.mark.slow) for name in ("target", "none"))],
 )
 def test_logits_are_float32_under_a_mixed_policy(tie_embeddings):
     model = model_of(dtype="mixed_bfloat16", tie_embeddings=tie_embeddings)
@@ -292,7 +336,9 @@ def test_another_output_projection_computes_the_logits_of_steps(logits_bias):
     copy = keras.layers.Dense(model.vocab_size, use_bias=logits_bias)
     copy.build((None, model.config.d_model))
     if logits_bias:
-        model.output_projection.bias.assign(keras.random.normal(model.output_projection.bias.shape, seed=1))
+        model.output_projection.bias.assign(
+            keras.random.normal(model.output_projection.bias.shape, seed=1)
+        )
         copy.bias.assign(model.output_projection.bias)
     copy.kernel.assign(model.output_projection.kernel)
     tokens = ops.ones((3, 2), "int32")
@@ -301,7 +347,9 @@ def test_another_output_projection_computes_the_logits_of_steps(logits_bias):
         step, state = model.start_decoding(SOURCE, 2, 4, **options)
         return ops.convert_to_numpy(step(tokens, tokens, ops.zeros((), "int32"), state)[0])
 
-    np.testing.assert_allclose(step_logits(output_projection=copy), step_logits(), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        step_logits(output_projection=copy), step_logits(), rtol=1e-6, atol=1e-6
+    )
     copy.kernel.assign(2 * copy.kernel)
     assert np.abs(step_logits(output_projection=copy) - step_logits()).max() > 0.1
 
@@ -315,12 +363,16 @@ def test_a_saved_model_is_the_same_model(variant, tmp_path):
     assert type(loaded) is Transformer
     assert loaded.config == model.config
     assert loaded.get_config() == model.get_config()
-    np.testing.assert_array_equal(logits_of(loaded, SOURCE, TARGET), logits_of(model, SOURCE, TARGET))
+    np.testing.assert_array_equal(
+        logits_of(loaded, SOURCE, TARGET), logits_of(model, SOURCE, TARGET)
+    )
     assert len(loaded.variables) == len(model.variables)
 
 
 def clone_with_a_function(model):
-    return keras.models.clone_model(model, clone_function=lambda layer: type(layer).from_config(layer.get_config()))
+    return keras.models.clone_model(
+        model, clone_function=lambda layer: type(layer).from_config(layer.get_config())
+    )
 
 
 def by_json(model):
@@ -342,7 +394,9 @@ def test_a_copy_is_a_transformer_with_tied_weights_of_its_own(variant, copied):
     assert not {id(weight) for weight in copy.weights} & {id(weight) for weight in model.weights}
     copy.set_weights(model.get_weights())
     np.testing.assert_array_equal(logits_of(copy, SOURCE, TARGET), logits_of(model, SOURCE, TARGET))
-    for (logits, _), (expected, _) in zip(decode_steps(copy, 2), decode_steps(model, 2), strict=True):
+    for (logits, _), (expected, _) in zip(
+        decode_steps(copy, 2), decode_steps(model, 2), strict=True
+    ):
         np.testing.assert_array_equal(logits, expected)
     # And a copy of the copy.
     assert len(copied(copy).weights) == len(model.weights)
@@ -350,16 +404,25 @@ def test_a_copy_is_a_transformer_with_tied_weights_of_its_own(variant, copied):
 
 @pytest.mark.parametrize(
     "copied",
-    [keras.models.clone_model, *(pytest.param(f, marks=pytest.mark.slow) for f in (by_json, lambda model: model))],
+    [
+        keras.models.clone_model,
+        *(pytest.param(f, marks=pytest.mark.slow) for f in (by_json, lambda model: model)),
+    ],
 )
 def test_a_copy_has_the_policy_and_is_saved(copied, tmp_path):
     model = copied(model_of(dtype="mixed_bfloat16", tie_embeddings="target", logits_bias=True))
-    assert model.encoder.dtype_policy.name == model.output_projection.dtype_policy.name == "mixed_bfloat16"
+    assert (
+        model.encoder.dtype_policy.name
+        == model.output_projection.dtype_policy.name
+        == "mixed_bfloat16"
+    )
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert type(loaded) is Transformer and len(loaded.variables) == len(model.variables)
     assert loaded.encoder.dtype_policy.name == "mixed_bfloat16"
-    np.testing.assert_array_equal(logits_of(loaded, SOURCE, TARGET), logits_of(model, SOURCE, TARGET))
+    np.testing.assert_array_equal(
+        logits_of(loaded, SOURCE, TARGET), logits_of(model, SOURCE, TARGET)
+    )
 
 
 def test_a_clone_without_the_models_layers_is_refused():

@@ -1,4 +1,5 @@
-"""Layers, model and search where pip has installed Keras and one backend only; `make test-jax` and `test-torch` run it.
+"""Layers, model and search where pip has installed Keras and one backend only; `make test-jax` and
+`test-torch` run it.
 
 `make test-keras` runs the first ones with each release of Keras.
 
@@ -119,7 +120,8 @@ def test_what_translates_names_the_extra(name, folder):
     finished = run(folder, sys.executable, "-c", f"from keras_transformer import {name}")
     assert finished.returncode == 1
     assert re.fullmatch(
-        r"keras_transformer\.errors\.MissingPackageError: this needs the package \w+, which is not installed: "
+        r"keras_transformer\.errors\.MissingPackageError: this needs the package \w+, which is "
+        r"not installed: "
         r"pip install 'keras3-transformer\[translation\]'",
         finished.stderr.splitlines()[-1],
     )
@@ -156,7 +158,8 @@ def test_a_command_names_the_extra_in_one_line(options, folder):
     finished = run(folder, COMMAND, *options)
     assert (finished.returncode, finished.stdout) == (1, "")
     assert re.fullmatch(
-        f"keras-transformer {options[0]}: error: this needs the package .+, which is not installed: "
+        f"keras-transformer {options[0]}: error: this needs the package .+, which is not "
+        f"installed: "
         r"pip install 'keras3-transformer\[translation\]'\n",
         finished.stderr,
     )

@@ -10,17 +10,20 @@ import numpy as np
 import pytest
 from conftest import sentence_pairs
 from keras import ops
-from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 import keras_transformer
 from keras_transformer.tokenizers import SentencePieceTokenizer
+from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 EXCLUDED = [
     "keras_transformer.translation.translator",  # What it translates depends on the model.
     *([] if importlib.util.find_spec("torch") else ["keras_transformer.interchange.torch_modules"]),
 ]
 # What trains a model.
-TRAINING = ["keras_transformer.training.run.trainer", "keras_transformer.training.synthesis.translated_pairs"]
+TRAINING = [
+    "keras_transformer.training.run.trainer",
+    "keras_transformer.training.synthesis.translated_pairs",
+]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -36,7 +39,11 @@ def module_names():
         for path in sorted((ROOT / folder).rglob("*.py"))
         if path.stem not in ("__main__", "__init__") and ">>>" in path.read_text(encoding="utf-8")
     ]
-    return [pytest.param(name, marks=[pytest.mark.slow] * (name in TRAINING)) for name in names if name not in EXCLUDED]
+    return [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in TRAINING))
+        for name in names
+        if name not in EXCLUDED
+    ]
 
 
 class Checker(doctest.OutputChecker):
@@ -53,7 +60,10 @@ class Checker(doctest.OutputChecker):
 @pytest.fixture(scope="module")
 def names(tiny_model_dir):
     """Names that the examples use without importing them."""
-    public = {name: getattr(keras_transformer, name) for name in (*keras_transformer.__all__, "Translator")}
+    public = {
+        name: getattr(keras_transformer, name)
+        for name in (*keras_transformer.__all__, "Translator")
+    }
     tokenizer = train_tokenizer([text for pair in sentence_pairs() for text in pair], "bpe", 320)
     assert isinstance(tokenizer, SentencePieceTokenizer)
     return {"np": np, "keras": keras, "ops": ops, "tokenizer": tokenizer, **public}
@@ -71,7 +81,9 @@ def test_examples_run(name, names, tiny_model_dir, tmp_path, monkeypatch):
     output = []
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     runner = doctest.DocTestRunner(Checker(), verbose=False, optionflags=flags)
-    for test in doctest.DocTestFinder(recurse=True).find(module, extraglobs={**names, **vars(module)}):
+    for test in doctest.DocTestFinder(recurse=True).find(
+        module, extraglobs={**names, **vars(module)}
+    ):
         runner.run(test, out=output.append)
     assert runner.tries > 0
     assert not runner.failures, "".join(output)

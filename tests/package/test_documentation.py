@@ -1,4 +1,5 @@
-"""The documentation names what exists: files, public names, and commands with options that their rules allow."""
+"""The documentation names what exists: files, public names, and commands with options that their
+rules allow."""
 
 import argparse
 import importlib
@@ -12,15 +13,15 @@ import sys
 
 import pytest
 import yaml
-from keras_transformer.export.signatures import SIGNATURES
-from keras_transformer.training.recipe import load_recipe
 
 import keras_transformer
 from keras_transformer import decoding, models
 from keras_transformer.commands import main, options
 from keras_transformer.commands.train import check_text_options
 from keras_transformer.config import Config, TransformerConfig
+from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.model_dir import ModelDir
+from keras_transformer.training.recipe import load_recipe
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -28,8 +29,12 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.rel
 
 
 def test_every_public_name_is_in_the_reference():
-    reference = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.md"))
-    documented = {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)", reference, re.MULTILINE)}
+    reference = "".join(
+        page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.md")
+    )
+    documented = {
+        name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)", reference, re.MULTILINE)
+    }
     public = {*keras_transformer.__all__, "Translator", *decoding.__all__, *models.__all__}
     # Types of arguments and results, described where they are used.
     assert public - documented == {"Generated", "Step"}
@@ -38,22 +43,32 @@ def test_every_public_name_is_in_the_reference():
 def test_pages_agree_on_figures():
     for figure in yaml.safe_load((ROOT / "docs" / "figures.yaml").read_text(encoding="utf-8")):
         for page in figure["pages"]:
-            assert figure["text"] in " ".join((ROOT / page).read_text(encoding="utf-8").split()), (page, figure["what"])
+            assert figure["text"] in " ".join((ROOT / page).read_text(encoding="utf-8").split()), (
+                page,
+                figure["what"],
+            )
 
 
 @each_page
 def test_links_lead_to_files(page):
     links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
-    targets = [link.partition("#")[0] for link in links if not link.startswith(("http://", "https://", "#"))]
+    targets = [
+        link.partition("#")[0]
+        for link in links
+        if not link.startswith(("http://", "https://", "#"))
+    ]
     assert [target for target in targets if target and not (page.parent / target).exists()] == []
 
 
 def blocks(page, language):
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return re.findall(
+        rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
 
 
 def commands_of(script):
-    """The commands of a script of a shell, each as its words, without redirections and variables before them."""
+    """The commands of a script of a shell, each as its words, without redirections and variables
+    before them."""
     script = re.sub(r"(^|[ \t])#.*", "", script.replace("\\\n", " "), flags=re.MULTILINE)
     words = shlex.shlex(script, posix=True, punctuation_chars=";|&<>\n")
     words.commenters, words.whitespace, words.whitespace_split = "", " \t", True
@@ -74,10 +89,18 @@ def commands_of(script):
 def all_commands(page):
     """Those of the blocks of a page, and those within its lines that have arguments."""
     scripts = blocks(page, "sh")
-    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-    inline = [script for script in re.findall(r"`([^`\n]+ [^`\n]+)`", prose) if script.split()[0] in CHECKS]
+    prose = re.sub(
+        r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
+    inline = [
+        script
+        for script in re.findall(r"`([^`\n]+ [^`\n]+)`", prose)
+        if script.split()[0] in CHECKS
+    ]
     # The prose may leave out what it is not about.
-    inline = [f"{script} …" if script.startswith("keras-transformer ") else script for script in inline]
+    inline = [
+        f"{script} …" if script.startswith("keras-transformer ") else script for script in inline
+    ]
     return [command for script in (*scripts, *inline) for command in commands_of(script)]
 
 
@@ -115,10 +138,14 @@ def check_own(words, parse):
         return
     is_whole = "…" not in words
     # What an example leaves out: the value of an option, or further options.
-    words = ["text" if word == "…" and before.startswith("--") else word for before, word in zip(["", *words], words)]
+    words = [
+        "text" if word == "…" and before.startswith("--") else word
+        for before, word in zip(["", *words], words)
+    ]
     words = [word for word in words if word != "…"]
     given = parse(
-        lambda: main._parse(None), words if is_whole or "--model-dir" in words else [*words, "--model-dir", "a"]
+        lambda: main._parse(None),
+        words if is_whole or "--model-dir" in words else [*words, "--model-dir", "a"],
     )
     for name, rule in given.rules.items():
         value = getattr(given, name.removeprefix("--").replace("-", "_"))
@@ -129,12 +156,16 @@ def check_own(words, parse):
         if is_whole:
             check_text_options(given, needs_validation=True)
         if given.config != "recipe.yaml":
-            load_recipe(given.config, given.set, ModelDir(given.init_from) if given.init_from else None)
+            load_recipe(
+                given.config, given.set, ModelDir(given.init_from) if given.init_from else None
+            )
 
 
 def make_model_dir(path):
     path.mkdir(parents=True, exist_ok=True)
-    ModelDir(path).write_config(Config(TransformerConfig(source_vocab_size=10, target_vocab_size=10)))
+    ModelDir(path).write_config(
+        Config(TransformerConfig(source_vocab_size=10, target_vocab_size=10))
+    )
 
 
 def check_python(words, parse):
@@ -154,7 +185,9 @@ def check_make(words, parse):
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = re.search(r"^\.PHONY: (.*)", makefile.replace("\\\n", ""), re.MULTILINE)[1].split()
     assert [word for word in words if "=" not in word and word not in targets] == []
-    assert [word for word in words if "=" in word and f"$({word.partition('=')[0]}" not in makefile] == []
+    assert [
+        word for word in words if "=" in word and f"$({word.partition('=')[0]}" not in makefile
+    ] == []
 
 
 def check_curl(words, parse):
@@ -192,7 +225,11 @@ def test_each_command_has_its_options(page, parse):
 
 def test_the_pages_have_commands():
     programs = [program for page in PAGES for program, *_ in all_commands(page)]
-    assert programs.count("keras-transformer") > 50 and programs.count("python") > 10 and programs.count("curl") > 5
+    assert (
+        programs.count("keras-transformer") > 50
+        and programs.count("python") > 10
+        and programs.count("curl") > 5
+    )
 
 
 @each_page

@@ -37,7 +37,8 @@ def mean_loss(labels, logits, label_smoothing):
 
 
 def gradient(function, x):
-    """The gradient of a scalar function of one tensor, by the backend's automatic differentiation."""
+    """The gradient of a scalar function of one tensor, by the backend's automatic
+    differentiation."""
     if keras.backend.backend() == "jax":
         import jax
 
@@ -77,7 +78,9 @@ def test_loss_equals_numpy_with_smoothed_one_hot_labels_and_every_reduction(labe
         ("sum_over_batch_size", expected.sum() / NUM_TOKENS),
     ):
         loss = MaskedLabelSmoothedCrossentropy(label_smoothing, reduction=reduction)
-        np.testing.assert_allclose(ops.convert_to_numpy(loss(LABELS, LOGITS)), value, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(loss(LABELS, LOGITS)), value, rtol=1e-5, atol=1e-6
+        )
 
 
 def test_sample_weights_multiply_sentences_or_tokens():
@@ -99,7 +102,9 @@ def test_one_label_for_each_row():
     # A classifier: (batch,) and (batch, vocab_size), and a weight for each row.
     labels, logits, weights = LABELS[:, 0], LOGITS[:, 0], np.array([1.0, 0.0, 2.5], "float32")
     expected = (token_losses(labels, logits, 0.1) * weights).sum() / 3
-    assert float(MaskedLabelSmoothedCrossentropy()(labels, logits, weights)) == pytest.approx(expected, rel=1e-6)
+    assert float(MaskedLabelSmoothedCrossentropy()(labels, logits, weights)) == pytest.approx(
+        expected, rel=1e-6
+    )
     perplexity = Perplexity()
     perplexity.update_state(labels, logits, weights)
     expected = np.exp((token_losses(labels, logits, 0.0) * weights).sum() / 3.5)
@@ -125,7 +130,9 @@ def test_the_gradient_equals_automatic_and_numerical_differentiation(label_smoot
         change = np.zeros(LOGITS.shape)
         change[index] = 1e-5
         above, below = LOGITS.astype("float64") + change, LOGITS.astype("float64") - change
-        difference = mean_loss(LABELS, above, label_smoothing) - mean_loss(LABELS, below, label_smoothing)
+        difference = mean_loss(LABELS, above, label_smoothing) - mean_loss(
+            LABELS, below, label_smoothing
+        )
         numerical[index] = difference / 2e-5
     np.testing.assert_allclose(by_hand, numerical, atol=1e-7)
 
@@ -136,7 +143,10 @@ def test_the_gradient_carries_the_weights_of_tokens():
     mean = MaskedLabelSmoothedCrossentropy(0.1)
     np.testing.assert_allclose(
         gradient(lambda logits: mean(LABELS, logits, sample_weight=weights), LOGITS),
-        gradient(lambda logits: ops.sum(ops.multiply(weights, losses(LABELS, logits))) / NUM_TOKENS, LOGITS),
+        gradient(
+            lambda logits: ops.sum(ops.multiply(weights, losses(LABELS, logits))) / NUM_TOKENS,
+            LOGITS,
+        ),
         atol=1e-7,
     )
 
@@ -292,7 +302,9 @@ PROBABILITIES = np.array([[[0.2, 0.4, 0.2, 0.2], [0.5, 0.25, 0.125, 0.125]]], "f
         (1, 0, (1, 0), 0.0, 0.0),
     ],
 )
-def test_padding_and_an_ignored_class_by_hand(padding_id, ignore_class, labels, mean_loss, accuracy):
+def test_padding_and_an_ignored_class_by_hand(
+    padding_id, ignore_class, labels, mean_loss, accuracy
+):
     labels, logits = np.array([labels]), np.log(PROBABILITIES)
     kwargs = dict(padding_id=padding_id, ignore_class=ignore_class)
     loss = MaskedLabelSmoothedCrossentropy(0.0, **kwargs)
@@ -327,17 +339,24 @@ def test_without_a_padding_id_the_keras_mask_says_what_is_padding():
             metrics=[MaskedAccuracy(padding_id=padding_id), Perplexity(padding_id=padding_id)],
         )
         logs = model.evaluate(LABELS, labels, verbose=0, return_dict=True)
-        expected = -np.take_along_axis(log_softmax(logits), labels[..., None], axis=-1)[..., 0][counted].mean()
+        expected = -np.take_along_axis(log_softmax(logits), labels[..., None], axis=-1)[..., 0][
+            counted
+        ].mean()
         assert logs["loss"] == pytest.approx(expected, rel=1e-6)
         assert logs["perplexity"] == pytest.approx(np.exp(expected), rel=1e-5)
-        assert logs["masked_accuracy"] == pytest.approx((logits.argmax(-1) == labels)[counted].mean())
+        assert logs["masked_accuracy"] == pytest.approx(
+            (logits.argmax(-1) == labels)[counted].mean()
+        )
 
 
 # The rules themselves are those of config/test_rules.py.
 @pytest.mark.parametrize(
     ("cls", "argument", "value", "rule"),
     [
-        *((MaskedLabelSmoothedCrossentropy, "label_smoothing", value, "at least 0 and below 1") for value in (-0.1, 1)),
+        *(
+            (MaskedLabelSmoothedCrossentropy, "label_smoothing", value, "at least 0 and below 1")
+            for value in (-0.1, 1)
+        ),
         (MaskedLabelSmoothedCrossentropy, "label_smoothing", None, "of type float"),
         *((cls, "padding_id", -1, "at least 0") for cls in LOSS_AND_METRICS),
         *(
@@ -347,7 +366,10 @@ def test_without_a_padding_id_the_keras_mask_says_what_is_padding():
         ),
         *((cls, "from_logits", 1, "of type bool") for cls in LOSS_AND_METRICS),
         *((WarmupInverseSqrt, argument, 0, "positive") for argument in ("d_model", "warmup_steps")),
-        *((WarmupInverseSqrt, argument, None, "of type int") for argument in ("d_model", "warmup_steps")),
+        *(
+            (WarmupInverseSqrt, argument, None, "of type int")
+            for argument in ("d_model", "warmup_steps")
+        ),
         *((WarmupInverseSqrt, "scale", value, "positive and finite") for value in (0, math.inf)),
         (WarmupInverseSqrt, "scale", "1", "of type float"),
     ],

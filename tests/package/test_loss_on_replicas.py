@@ -1,4 +1,5 @@
-"""Loss, gradients and metrics in `fit`, `evaluate` and plain loops on several devices: those of one device."""
+"""Loss, gradients and metrics in `fit`, `evaluate` and plain loops on several devices: those of one
+device."""
 
 import concurrent.futures
 import json
@@ -7,7 +8,8 @@ import pytest
 from fresh_process import run_python
 from training_runs import free_addresses
 
-# Nine sentences of 0 to 5 tokens: replicas have different numbers of them, and in the last batch one has no row.
+# Nine sentences of 0 to 5 tokens: replicas have different numbers of them, and in the last batch
+# one has no row.
 MODEL = """
 import keras, numpy as np
 from keras_transformer import MaskedAccuracy, MaskedLabelSmoothedCrossentropy, Perplexity
@@ -108,8 +110,8 @@ import tensorflow as tf
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 """
 
-# What Keras 3.15 needs to train on several workers: its `_maybe_symbolic_build` cannot read their first batch, and it
-# averages logs over their first axis.
+# What Keras 3.15 needs to train on several workers: its `_maybe_symbolic_build` cannot read their
+# first batch, and it averages logs over their first axis.
 WORKER = """
 class WorkersModel(keras.Model):
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
@@ -157,7 +159,11 @@ def test_two_workers_equal_one_device():
     run(
         *(WORKERS, MODEL, TRAINING, WORKER),
         environments=[
-            {"TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})}
+            {
+                "TF_CONFIG": json.dumps(
+                    {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+                )
+            }
             for index in range(2)
         ],
     )

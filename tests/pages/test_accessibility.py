@@ -1,4 +1,5 @@
-"""No page has a fault that axe-core calls serious, or is wider than its window. browser.py says how to run this."""
+"""No page has a fault that axe-core calls serious, or is wider than its window. browser.py says how
+to run this."""
 
 import functools
 import http.server
@@ -7,12 +8,12 @@ import re
 import threading
 
 import pytest
-from keras_transformer.training.curves import training_page
 from test_attention_page_in_chromium import SENTENCES, attention_of
 from test_curves import LOG, LOG_WITHOUT_BLEU, run_dir
 from test_page_in_chromium import wait, wait_for_alignment
 from test_server import graphs_of, running
 
+from keras_transformer.training.curves import training_page
 from keras_transformer.translation import Translator
 from keras_transformer.translation.attention import attention_page
 
@@ -53,7 +54,9 @@ def check(page, width):
 
 
 def test_a_fault_is_found(page, tmp_path):
-    (tmp_path / "a.html").write_text("<!doctype html><html><title>A</title><img src='data:,'></html>")
+    (tmp_path / "a.html").write_text(
+        "<!doctype html><html><title>A</title><img src='data:,'></html>"
+    )
     page.open((tmp_path / "a.html").as_uri())
     assert [rule for rule, _ in page.faults()] == ["html-has-lang", "image-alt"]
 
@@ -62,7 +65,9 @@ def test_a_fault_is_found(page, tmp_path):
 @at_both_widths
 @pytest.mark.parametrize("name", SENTENCES)
 def test_the_page_of_attention(page, name, width, dark, tmp_path):
-    (tmp_path / "a.html").write_text(attention_page(attention_of(SENTENCES[name]), "cross", 1, (0, 1)), "utf-8")
+    (tmp_path / "a.html").write_text(
+        attention_page(attention_of(SENTENCES[name]), "cross", 1, (0, 1)), "utf-8"
+    )
     page.look(width, 900, dark)
     page.open((tmp_path / "a.html").as_uri())
     check(page, width)
@@ -73,7 +78,10 @@ def test_the_page_of_attention(page, name, width, dark, tmp_path):
 def test_the_page_of_training(page, width, dark, tmp_path):
     logs = {
         "شبكة <b>": LOG
-        + "".join(f"{i},0.0005,{5 - i / 20},{50 * i},0.5,{i / 2},{5 - i / 25},{200 / i}\n" for i in range(3, 60)),
+        + "".join(
+            f"{i},0.0005,{5 - i / 20},{50 * i},0.5,{i / 2},{5 - i / 25},{200 / i}\n"
+            for i in range(3, 60)
+        ),
         "🐶" * 40: LOG_WITHOUT_BLEU,
     }
     (tmp_path / "a.html").write_text(
@@ -142,7 +150,8 @@ def test_the_search_finds_a_name_without_a_network(page, site):
     page.look()
     page.open(f"{site}/index.html")
     page.run(
-        "const box = document.querySelector('.md-search__input'); box.focus(); box.value = 'PositionalEmbedding';"
+        "const box = document.querySelector('.md-search__input'); box.focus(); box.value = "
+        "'PositionalEmbedding';"
         "box.dispatchEvent(new Event('keyup'))"
     )
     links = page.request("/execute/async", {"script": FOUND, "args": []})

@@ -2,8 +2,9 @@
 
 python damage_trials.py FOLDER FILE NUMBER
 
-Prints one line of JSON when a trial starts, with its seed, and one with its result. A process that ends before its last
-line was ended by the trial that it announced. The output depends only on the seeds.
+Prints one line of JSON when a trial starts, with its seed, and one with its result. A process that
+ends before its last line was ended by the trial that it announced. The output depends only on the
+seeds.
 """
 
 import contextlib
@@ -25,7 +26,19 @@ OTHER_VALUES = (
     *(None, True, "2", "", [], [1], {}, {"a": 1}),
     *(-1, 0, 1, 3, 0.5, float("nan"), float("inf"), 10**9, 10**400),
 )
-OTHER_PIECES = ("", "a\0b", "\ud800", "<s>", "<start>", "<pad>", "</s>", "<unk>", "x" * 2000, "\u2581", ">>fra<<")
+OTHER_PIECES = (
+    "",
+    "a\0b",
+    "\ud800",
+    "<s>",
+    "<start>",
+    "<pad>",
+    "</s>",
+    "<unk>",
+    "x" * 2000,
+    "\u2581",
+    ">>fra<<",
+)
 
 
 def damage_bytes(content, rng, others):
@@ -33,7 +46,19 @@ def damage_bytes(content, rng, others):
     place = rng.randrange(len(content) + 1)
     length = rng.choice([1, 4, 100, len(content) // 2])
     kind = rng.choice(
-        ["truncate", "flip", "flip", "flip", "zero", "noise", "remove", "repeat", "swap", "deep", "empty"]
+        [
+            "truncate",
+            "flip",
+            "flip",
+            "flip",
+            "zero",
+            "noise",
+            "remove",
+            "repeat",
+            "swap",
+            "deep",
+            "empty",
+        ]
     )
     if kind == "truncate":
         return content[:place]
@@ -89,7 +114,19 @@ def damage_sentencepiece(content, rng):
     pieces, normalizer = proto.pieces, proto.normalizer_spec
     piece = rng.choice(pieces)
     kind = rng.choice(
-        ["score", "piece", "type", "type", "map", "map", "trie", "trie", "nested", "normalizer", "trainer"]
+        [
+            "score",
+            "piece",
+            "type",
+            "type",
+            "map",
+            "map",
+            "trie",
+            "trie",
+            "nested",
+            "normalizer",
+            "trainer",
+        ]
     )
     if kind == "score":
         for piece in rng.sample(list(pieces), 20):
@@ -110,12 +147,20 @@ def damage_sentencepiece(content, rng):
     elif kind == "trainer":
         trainer = proto.trainer_spec
         trainer.model_type = rng.choice([1, 2, 3, 4])
-        trainer.byte_fallback, trainer.treat_whitespace_as_suffix = rng.random() < 0.5, rng.random() < 0.5
-        trainer.vocab_size, trainer.unk_id = rng.choice([-5, 0, 2**31 - 1]), rng.choice([-1, 2**31 - 1])
+        trainer.byte_fallback, trainer.treat_whitespace_as_suffix = (
+            rng.random() < 0.5,
+            rng.random() < 0.5,
+        )
+        trainer.vocab_size, trainer.unk_id = (
+            rng.choice([-5, 0, 2**31 - 1]),
+            rng.choice([-1, 2**31 - 1]),
+        )
     else:
         characters = bytearray(normalizer.precompiled_charsmap)
         if kind == "map":
-            characters = bytearray(damage_bytes(bytes(characters), rng, [b"\0" * 8, b"\xff" * 5000]))
+            characters = bytearray(
+                damage_bytes(bytes(characters), rng, [b"\0" * 8, b"\xff" * 5000])
+            )
         else:
             size = int.from_bytes(characters[:4], "little")
             for _ in range(rng.choice([1, 1000, 30_000])):
@@ -130,7 +175,9 @@ def damage_npz(content, rng):
     with np.load(io.BytesIO(content)) as file:
         arrays = {name: file[name] for name in file.files}
     name = rng.choice(sorted(arrays))
-    kind = rng.choice(["options", "options", "array", "array", "npy", "method", "compressed", "size"])
+    kind = rng.choice(
+        ["options", "options", "array", "array", "npy", "method", "compressed", "size"]
+    )
     written = io.BytesIO()
     if kind == "npy":
         np.save(written, arrays[name])
@@ -140,8 +187,18 @@ def damage_npz(content, rng):
         arrays["special:model.yml"] = np.frombuffer(text + b"\0", "int8")
     elif kind == "array":
         array = arrays[name]
-        others = [array[0], array.T, array.astype("int8"), array.astype("complex64"), np.array([{}], object)]
-        others += [np.array(1.0, "float32"), np.full(array.shape, np.nan, "float32"), array.astype("float16")]
+        others = [
+            array[0],
+            array.T,
+            array.astype("int8"),
+            array.astype("complex64"),
+            np.array([{}], object),
+        ]
+        others += [
+            np.array(1.0, "float32"),
+            np.full(array.shape, np.nan, "float32"),
+            array.astype("float16"),
+        ]
         others += [array[None], array[:0], np.array(["a"]), np.zeros(3, [("a", "f4")])]
         arrays[name] = rng.choice(others)
     if kind == "compressed":
@@ -161,7 +218,9 @@ def damage_npz(content, rng):
     if kind == "size":
         entry = bytearray(content)
         start = content.index(b"PK\1\2")
-        entry[start + 20 : start + 28] = rng.choice([b"\xf0\xff\xff\xff" * 2, b"\xff\xff\xff\xff" * 2])
+        entry[start + 20 : start + 28] = rng.choice(
+            [b"\xf0\xff\xff\xff" * 2, b"\xff\xff\xff\xff" * 2]
+        )
         return bytes(entry)
     return content
 
@@ -178,9 +237,13 @@ def damage_safetensors(content, rng):
             ["F8_E4M3", "F8_E5M2", "I8", "BOOL", "BF16", "F16", "F64", "U64", "C64", "X", ""]
         )
     elif kind == "shape":
-        header[name]["shape"] = rng.choice([[], [0], [2**63], [2**40, 2**40], [-1], [1] * 100, [0, 2**62], ["a"], None])
+        header[name]["shape"] = rng.choice(
+            [[], [0], [2**63], [2**40, 2**40], [-1], [1] * 100, [0, 2**62], ["a"], None]
+        )
     elif kind == "offsets":
-        header[name]["data_offsets"] = rng.choice([[0, 2**62], [5, 1], [0, 4], [-1, 3], [2**64, 2**64 + 4], [0], []])
+        header[name]["data_offsets"] = rng.choice(
+            [[0, 2**62], [5, 1], [0, 4], [-1, 3], [2**64, 2**64 + 4], [0], []]
+        )
     elif kind == "name":
         header[rng.choice([*OTHER_PIECES, "a\nb", "\x1b[31m", "x" * 100_000])] = header.pop(name)
     text = json.dumps(header).encode()
@@ -216,7 +279,10 @@ def damage(folder, name, seed):
 def use(model, seed):
     """Reads text with the tokenizers, in which a character may be anything."""
     rng = random.Random(seed)
-    text = "".join(chr(rng.choice([rng.randrange(32, 1000), rng.randrange(0x3000, 0xD000)])) for _ in range(1000))
+    text = "".join(
+        chr(rng.choice([rng.randrange(32, 1000), rng.randrange(0x3000, 0xD000)]))
+        for _ in range(1000)
+    )
     for tokenizer in model.tokenizers:
         tokenizer.tokenize([text, "A dog runs.\0a", "ａｂｃ ﬁ ½ e\u0301 \u3000", "a" * 200, ""])
 
@@ -241,7 +307,10 @@ def command(folder):
     from keras_transformer.commands.main import main
 
     printed = io.StringIO()
-    with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())):
+    with (
+        contextlib.redirect_stderr(printed),
+        contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())),
+    ):
         try:
             main(["import", "--from", str(folder), "--model-dir", str(folder.parent / "model")])
         except SystemExit as exit:

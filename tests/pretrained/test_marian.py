@@ -1,4 +1,5 @@
-"""Imported models compared with Marian itself, whose package, of 600 MB, has an environment of its own.
+"""Imported models compared with Marian itself, whose package, of 600 MB, has an environment of its
+own.
 
 python3 -m venv .venv-marian && .venv-marian/bin/pip install 'pymarian>=1.12.42,<1.13'
 PATH="$PWD/.venv-marian/bin:$PATH" .venv/bin/python -m pytest tests/pretrained/test_marian.py
@@ -11,7 +12,6 @@ import subprocess
 
 import numpy as np
 import pytest
-from keras_transformer.export.servable import export_servable
 from session_mode import run_session
 from test_pretrained import import_here
 
@@ -20,18 +20,21 @@ from benchmarks.processes import contender
 from examples.corpus import generate
 from keras_transformer import Translator
 from keras_transformer.config import DecodingConfig
+from keras_transformer.export.servable import export_servable
 from keras_transformer.pretrained.marian import find_files
 
 COMMON = """--cpu-threads 1 --type transformer --dim-emb 64 --transformer-heads 4 --enc-depth 2
     --transformer-dim-ffn 128 --mini-batch 64 --workspace 500 --learn-rate 0.003 --lr-warmup 100
     --after-batches 600 --seed 1 --quiet"""
 MODELS = {
-    "one vocabulary": (["v.spm", "v.spm"], "--dim-vocabs 700 700 --dec-depth 2 --tied-embeddings-all"
+    "one vocabulary": (["v.spm", "v.spm"], "--dim-vocabs 700 700 --dec-depth 2 "
+                                           "--tied-embeddings-all"
                        " --transformer-ffn-activation relu"),
     "two vocabularies": (["s.spm", "t.spm"], "--dim-vocabs 400 450 --dec-depth 1 --tied-embeddings"
                          " --transformer-ffn-activation swish"),
     "pre-norm": (["v.spm", "v.spm"], "--dim-vocabs 700 700 --dec-depth 1 --tied-embeddings-all"
-                 " --transformer-preprocess n --transformer-postprocess da --transformer-postprocess-top n"),
+                 " --transformer-preprocess n --transformer-postprocess da "
+                 "--transformer-postprocess-top n"),
 }  # fmt: skip
 PAIRS = generate(5000, seed=6)
 TRAINING, TEST = PAIRS[:-1000], PAIRS[-1000:]
@@ -55,7 +58,8 @@ def write(path, lines):
 
 @pytest.fixture(scope="module", params=MODELS)
 def models(request, tmp_path_factory):
-    """The folder of a model that Marian trained, the arguments of Marian's programs, and the model directory."""
+    """The folder of a model that Marian trained, the arguments of Marian's programs, and the model
+    directory."""
     folder = tmp_path_factory.mktemp("marian")
     vocabs, options = MODELS[request.param]
     for side, name in enumerate(("en", "de")):
@@ -74,15 +78,26 @@ def test_log_probabilities_of_given_pairs_are_marian_s(models):
     np.testing.assert_allclose(scores, np.array(expected, float), atol=1e-3)
 
 
-# Not of pre-norm: Marian's own decoder gives its translations other log probabilities there than Marian's scorer, which
-# ours are equal to.
+# Not of pre-norm: Marian's own decoder gives its translations other log probabilities there than
+# Marian's scorer, which ours are equal to.
 @pytest.mark.parametrize("models", ["one vocabulary", "two vocabularies"], indirect=True)
 def test_translations_are_marian_s_in_python_and_served(models, tmp_path):
     folder, options, path = models
     sources = [source for source, _ in TEST]
-    options = [*options, "-b", "4", "--mini-batch", "32", "--maxi-batch", "100", "--quiet-translation"]
+    options = [
+        *options,
+        "-b",
+        "4",
+        "--mini-batch",
+        "32",
+        "--maxi-batch",
+        "100",
+        "--quiet-translation",
+    ]
     expected = pymarian("decode", folder, options, sources)
-    translator = Translator.load(path, DecodingConfig(4, 0.0, max_extra_tokens=100, forbidden_tokens="unknown"))
+    translator = Translator.load(
+        path, DecodingConfig(4, 0.0, max_extra_tokens=100, forbidden_tokens="unknown")
+    )
     results = translator(sources)
     assert sum(ours == theirs for ours, theirs in zip(results, expected, strict=True)) >= 990
     # As the benchmark of decoding has it translate.

@@ -3,17 +3,17 @@
 import pytest
 import tensorflow as tf
 from fresh_process import run_python
-from keras_transformer.training.recipe import load_recipe
-from keras_transformer.training.run import trainer
-from keras_transformer.training.run.devices import make_strategy
-from keras_transformer.training.run.trainer import train
-from keras_transformer.training.text.corpus import SentencePairs
 
 from examples.corpus import generate
 from keras_transformer.config import TransformerConfig
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.runtime import device
 from keras_transformer.runtime.device import choose_precision
+from keras_transformer.training.recipe import load_recipe
+from keras_transformer.training.run import trainer
+from keras_transformer.training.run.devices import make_strategy
+from keras_transformer.training.run.trainer import train
+from keras_transformer.training.text.corpus import SentencePairs
 
 CONFIG = TransformerConfig(
     source_vocab_size=100, target_vocab_size=100, num_layers=1, d_model=256, d_ff=1024, num_heads=4
@@ -68,7 +68,9 @@ def test_products_of_large_models_are_timed_with_fewer_rows(products):
 
 
 @pytest.mark.parametrize("limit", ["AVX2", "avx2", "AVX512_CORE", "SSE41"])
-def test_a_limit_that_leaves_out_bfloat16_is_respected_without_a_product(products, monkeypatch, limit):
+def test_a_limit_that_leaves_out_bfloat16_is_respected_without_a_product(
+    products, monkeypatch, limit
+):
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
     shapes = products(float32=0.004, bfloat16=0.001)
     assert choose_precision(CONFIG, 1000) == (
@@ -92,8 +94,13 @@ def test_a_limit_that_leaves_out_bfloat16_is_respected_without_a_product(product
 def test_gpus_multiply_bfloat16_from_compute_capability_8_and_train_in_float16_from_7(
     products, monkeypatch, capabilities, expected, expected_for_training, words
 ):
-    details = {f"GPU:{i}": {"compute_capability": value} if value else {} for i, value in enumerate(capabilities)}
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: list(details) if kind == "GPU" else [])
+    details = {
+        f"GPU:{i}": {"compute_capability": value} if value else {}
+        for i, value in enumerate(capabilities)
+    }
+    monkeypatch.setattr(
+        tf.config, "list_physical_devices", lambda kind: list(details) if kind == "GPU" else []
+    )
     monkeypatch.setattr(tf.config.experimental, "get_device_details", details.get)
     shapes = products(float32=0.004, bfloat16=0.001)
     for training in (False, True):
@@ -105,7 +112,12 @@ def test_gpus_multiply_bfloat16_from_compute_capability_8_and_train_in_float16_f
 @pytest.mark.slow
 def test_a_resumed_training_keeps_its_precision(products, tmp_path, capsys, monkeypatch):
     def resume(*overrides):
-        sizes = ["model.d_model=32", "model.d_ff=64", "model.num_heads=2", "tokenizer.vocab_size=400"]
+        sizes = [
+            "model.d_model=32",
+            "model.d_ff=64",
+            "model.num_heads=2",
+            "tokenizer.vocab_size=400",
+        ]
         config = load_recipe("demo", [*sizes, "training.tokens_per_batch=500", *overrides])
         text = SentencePairs(*map(list, zip(*generate(100, seed=3))), name="text")
         train(config, text, text, tmp_path, make_strategy())
@@ -117,7 +129,10 @@ def test_a_resumed_training_keeps_its_precision(products, tmp_path, capsys, monk
     # As on a machine with another processor.
     products(float32=0.001, bfloat16=0.004)
     chosen, log = resume("training.steps=2")
-    assert chosen == "bfloat16" and "precision: bfloat16, because this training run started with it" in log
+    assert (
+        chosen == "bfloat16"
+        and "precision: bfloat16, because this training run started with it" in log
+    )
     # What was asked for is obeyed; it is written before the first step.
     monkeypatch.setattr(trainer, "run_loop", lambda *arguments: None)
     chosen, log = resume("training.steps=3", "training.precision=float32")
@@ -128,8 +143,11 @@ def test_a_resumed_training_keeps_its_precision(products, tmp_path, capsys, monk
 def test_this_processor_is_measured_and_with_a_limit_of_its_instructions_is_given_float32():
     chosen, reason = choose_precision(CONFIG, 1000)
     ratio = float(reason.partition(" are ")[2].split()[0])
-    assert chosen == ("bfloat16" if ratio >= device._MIN_RATIO else "float32") or abs(ratio - 2) < 0.06
-    # A process of its own: the limit is read when oneDNN is loaded, and a product that it forbids ends the process.
+    assert (
+        chosen == ("bfloat16" if ratio >= device._MIN_RATIO else "float32") or abs(ratio - 2) < 0.06
+    )
+    # A process of its own: the limit is read when oneDNN is loaded, and a product that it forbids
+    # ends the process.
     script = (
         "from keras_transformer.config import TransformerConfig\n"
         "from keras_transformer.runtime.device import choose_precision\n"

@@ -33,7 +33,9 @@ def damaged_model_dir(tiny_model_dir, tmp_path):
 def said_by(*arguments, **options):
     """The lines that a separate process writes to standard error, without TensorFlow's own log."""
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    result = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env, **options)
+    result = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=env, **options
+    )
     assert result.returncode == 0, result.stderr
     assert "Anna hat einen Baum, sieht!" in result.stdout
     return result.stderr.splitlines()
@@ -74,5 +76,7 @@ def test_the_command_shows_warnings_and_what_it_does(damaged_model_dir):
     command = ("-m", "keras_transformer", "translate", "--model-dir", damaged_model_dir)
     precision, warning, end = said_by(*command, input="Anna sees a tree.\n")
     assert precision.startswith("precision: ")
-    assert is_warning(warning.removeprefix("warning: "), damaged_model_dir) and warning.startswith("warning: ")
+    assert is_warning(warning.removeprefix("warning: "), damaged_model_dir) and warning.startswith(
+        "warning: "
+    )
     assert end == "translated 1 line"

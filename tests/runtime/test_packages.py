@@ -31,13 +31,16 @@ def test_a_missing_package_is_named_with_its_extra(module, name, extra, monkeypa
     with pytest.raises(MissingPackageError) as error, missing_packages_named():
         __import__(module)
     assert str(error.value) == (
-        f"this needs the package {name}, which is not installed: pip install 'keras3-transformer[{extra}]'"
+        f"this needs the package {name}, which is not installed: pip install "
+        f"'keras3-transformer[{extra}]'"
     )
     assert error.value.name == module
     assert isinstance(error.value, ImportError) and isinstance(error.value, Error)
 
 
-@pytest.mark.parametrize("code", ["import keras_transfomer", "from keras_transformer.config import Confg"])
+@pytest.mark.parametrize(
+    "code", ["import keras_transfomer", "from keras_transformer.config import Confg"]
+)
 def test_another_mistake_in_an_import_stays_what_it_is(code):
     with pytest.raises(ImportError) as error, missing_packages_named():
         exec(code)
@@ -48,8 +51,14 @@ def test_every_package_that_is_imported_is_installed_by_keras_or_an_extra():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     sections = setup["options.extras_require"]
-    requirements = {extra: re.findall(r"^([\w-]+)>=", sections[extra], re.MULTILINE) for extra in sections}
-    paths = [path for name in ("keras_transformer", "training", "export") for path in (ROOT / name).rglob("*.py")]
+    requirements = {
+        extra: re.findall(r"^([\w-]+)>=", sections[extra], re.MULTILINE) for extra in sections
+    }
+    paths = [
+        path
+        for name in ("keras_transformer", "training", "export")
+        for path in (ROOT / name).rglob("*.py")
+    ]
     imported = set()
     for path in paths:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -75,7 +84,8 @@ def test_a_command_without_its_packages_ends_in_one_line(text, fails, monkeypatc
     monkeypatch.delitem(sys.modules, "keras_transformer.training.text.check_data", raising=False)
     path = text("text", "")
     assert fails("check-data", "--source", path, "--target", path) == (
-        "keras-transformer check-data: error: this needs the package regex, which is not installed: "
+        "keras-transformer check-data: error: this needs the package regex, which is not "
+        "installed: "
         "pip install 'keras3-transformer[translation]'"
     )
 
@@ -92,9 +102,13 @@ def test_a_command_without_its_packages_ends_in_one_line(text, fails, monkeypatc
 def test_python_code_reads_the_same_line(name, missing):
     code = f"import sys; sys.modules[{missing!r}] = None\nfrom keras_transformer import {name}"
     finished = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "KERAS_BACKEND": "jax"}, capture_output=True, text=True
+        [sys.executable, "-c", code],
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
     )
     assert finished.stderr.splitlines()[-1] == (
-        f"keras_transformer.errors.MissingPackageError: this needs the package {missing}, which is not installed: "
+        f"keras_transformer.errors.MissingPackageError: this needs the package {missing}, which "
+        f"is not installed: "
         "pip install 'keras3-transformer[translation]'"
     )

@@ -155,7 +155,9 @@ say("done")
 def test_a_terminal_gets_a_bar_that_disappears():
     reading_end, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, 100))
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT], stderr=terminal, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stderr=terminal, stdout=subprocess.DEVNULL
+    )
     os.close(terminal)
     written = b""
     try:
@@ -169,7 +171,9 @@ def test_a_terminal_gets_a_bar_that_disappears():
     assert process.wait(timeout=SECONDS_TO_FAIL) == 0
     states = [state.strip() for state in re.split(r"[\r\n]+", written.decode())]
     bars = [
-        state for state in states if re.match(r"training: +25% \|.*\| 1,000 of 4,000 steps, loss 3\.21, .* left", state)
+        state
+        for state in states
+        if re.match(r"training: +25% \|.*\| 1,000 of 4,000 steps, loss 3\.21, .* left", state)
     ]
     assert bars, states
     assert "step 1,000: perplexity 9" in states and states[-2:] == ["done", ""]

@@ -94,7 +94,17 @@ def test_a_pipe_whose_writer_does_not_wait_is_given_in_whole_blocks(pipe, monkey
         (b"x" * 1_000_000 + b"\n" + b"y" * 70_000, [b"x" * 1_000_000, b"y" * 70_000]),
         (b"x" * 65_535 + b"\n" + b"y" * 65_536 + b"\n", [b"x" * 65_535, b"y" * 65_536]),
     ],
-    ids=["nothing", "empty line", "empty lines", "no end", "CRLF", "last empty", "bytes", "long", "ends of reads"],
+    ids=[
+        "nothing",
+        "empty line",
+        "empty lines",
+        "no end",
+        "CRLF",
+        "last empty",
+        "bytes",
+        "long",
+        "ends of reads",
+    ],
 )
 def test_lines_are_divided_at_line_feeds_alone(standard_input, tmp_path, content, lines):
     assert sum(read_file(standard_input, tmp_path, content), []) == lines
@@ -108,7 +118,9 @@ def test_a_line_has_a_limit_and_the_lines_before_it_are_given(standard_input, tm
     blocks = arriving_lines(2)
     assert next(blocks) == [b"one", b"x" * MAX_LINE_BYTES]
     assert next(blocks) == [b"two"]
-    with pytest.raises(StreamError, match="^standard input: line 4 must have at most 1,048,576 bytes; it has more$"):
+    with pytest.raises(
+        StreamError, match="^standard input: line 4 must have at most 1,048,576 bytes; it has more$"
+    ):
         next(blocks)
 
 
@@ -121,7 +133,9 @@ def test_long_lines_are_given_in_small_blocks(standard_input, tmp_path):
 def test_an_endless_line_takes_little_memory_and_time(standard_input):
     standard_input(os.open("/dev/zero", os.O_RDONLY))
     tracemalloc.start()
-    with pytest.raises(StreamError, match="^standard input: line 1 must have at most 1,048,576 bytes; it has more$"):
+    with pytest.raises(
+        StreamError, match="^standard input: line 1 must have at most 1,048,576 bytes; it has more$"
+    ):
         list(arriving_lines(1024))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -129,7 +143,8 @@ def test_an_endless_line_takes_little_memory_and_time(standard_input):
 
 
 def run(code, redirection):
-    """Runs Python code in a separate process with redirected streams; returns its exit code, output and errors."""
+    """Runs Python code in a separate process with redirected streams; returns its exit code, output
+    and errors."""
     command = ["sh", "-c", f'exec "$0" -c "$1" {redirection}', sys.executable, code]
     result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     return result.returncode, result.stdout, result.stderr

@@ -1,4 +1,5 @@
-"""The page to try a model as a person uses it. Needs Debian's packages chromium and chromium-driver."""
+"""The page to try a model as a person uses it. Needs Debian's packages chromium and
+chromium-driver."""
 
 import pytest
 from test_server import graphs_of, running
@@ -23,7 +24,9 @@ const isShown = (number, text) => {
   return isReady && isWhole && !document.getElementById("status").textContent;
 };
 """
-WORD_IS_PRESSED = "const isShown = word => document.querySelector('[aria-pressed=true]')?.textContent === word;"
+WORD_IS_PRESSED = (
+    "const isShown = word => document.querySelector('[aria-pressed=true]')?.textContent === word;"
+)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +36,9 @@ def port(translator):
 
 
 def wait(page, number, text=""):
-    page.request("/execute/async", {"script": TRANSLATIONS_ARE_SHOWN + UNTIL_SHOWN, "args": [number, text]})
+    page.request(
+        "/execute/async", {"script": TRANSLATIONS_ARE_SHOWN + UNTIL_SHOWN, "args": [number, text]}
+    )
 
 
 def wait_for_alignment(page, word):
@@ -41,18 +46,25 @@ def wait_for_alignment(page, word):
 
 
 def best(page):
-    return page.run("return [...document.querySelectorAll('li:first-child .text p')].map(e => e.textContent.trim())")
+    return page.run(
+        "return [...document.querySelectorAll('li:first-child .text p')].map(e => "
+        "e.textContent.trim())"
+    )
 
 
 def percents(page):
-    """The words of the source above its translations, with their percentages; those below 10 have none."""
+    """The words of the source above its translations, with their percentages; those below 10 have
+    none."""
     words = "return [...document.querySelectorAll('.source span')]"
-    shown = page.run(f"{words}.map(span => [span.childNodes[0].data, span.children[0]?.textContent])")
+    shown = page.run(
+        f"{words}.map(span => [span.childNodes[0].data, span.children[0]?.textContent])"
+    )
     return [(word, percent and int(percent.removesuffix("%"))) for word, percent in shown]
 
 
 def expected_percents(translator, source, target, tokens):
-    """The same for tokens of the target, by `Translator.align`, for a source of which each word begins with a sign."""
+    """The same for tokens of the target, by `Translator.align`, for a source of which each word
+    begins with a sign."""
     (alignment,) = translator.align([source], [target])
     weights = dict.fromkeys(range(len(source.split())), 0.0)
     word = -1
@@ -60,7 +72,10 @@ def expected_percents(translator, source, target, tokens):
         word += piece.startswith("▁")
         weights[word] += weight
     percents = [int(100 * weight + 0.5) for weight in weights.values()]
-    return [(word, percent if percent >= 10 else None) for word, percent in zip(source.split(), percents)]
+    return [
+        (word, percent if percent >= 10 else None)
+        for word, percent in zip(source.split(), percents)
+    ]
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -75,7 +90,9 @@ def test_translations_appear_while_one_types(page, port, width, dark):
     page.press(*" Zoë buys two apples.", "Enter", "Enter", *"<b>🐶 כלב")
     wait(page, 3, "Zoë hat zwei Äpfel, kauft!")
     assert best(page)[:2] == ["Anna hat einen Baum, sieht!", "Zoë hat zwei Äpfel, kauft!"]
-    sources = page.run("return [...document.querySelectorAll('.source')].map(line => line.textContent.trim())")
+    sources = page.run(
+        "return [...document.querySelectorAll('.source')].map(line => line.textContent.trim())"
+    )
     assert sources == ["Anna sees a tree.", "Zoë buys two apples.", "<b>🐶 כלב"]
     page.run(
         "const box = document.getElementById('text'); box.value = 'a'.repeat(3000);"
@@ -83,7 +100,10 @@ def test_translations_appear_while_one_types(page, port, width, dark):
     )
     wait(page, 1, "too long")
     assert page.run("return document.documentElement.scrollWidth") == width
-    page.run("const box = document.getElementById('text'); box.value = ' '; box.dispatchEvent(new Event('input'))")
+    page.run(
+        "const box = document.getElementById('text'); box.value = ' '; box.dispatchEvent(new "
+        "Event('input'))"
+    )
     wait(page, 0)
     assert page.messages() == []
     fetched = page.run("return performance.getEntriesByType('resource').map(each => each.name)")
@@ -140,5 +160,7 @@ def test_words_are_told_from_tokens(page, port):
 
 def test_lines_are_divided_into_sentences(page, port):
     page.open(f"http://localhost:{port}/")
-    divided = page.run("return sentencesOf('Dr. A. Smith, i.e. he, runs!  No. 5. \\n\\nIs it a dog? Yes. ')")
+    divided = page.run(
+        "return sentencesOf('Dr. A. Smith, i.e. he, runs!  No. 5. \\n\\nIs it a dog? Yes. ')"
+    )
     assert divided == ["Dr. A. Smith, i.e. he, runs!", "No. 5.", "Is it a dog?", "Yes."]

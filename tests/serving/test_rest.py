@@ -13,17 +13,27 @@ from keras_transformer.serving.server import RequestError, RestApi, Signature
 
 @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
 def upper(text):
-    return {"text": tf.strings.upper(text), "score": tf.cast(tf.strings.length(text), tf.float32) / 10}
+    return {
+        "text": tf.strings.upper(text),
+        "score": tf.cast(tf.strings.length(text), tf.float32) / 10,
+    }
 
 
-@tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text"), tf.TensorSpec([None, 2], tf.int32, "number")])
+@tf.function(
+    input_signature=[
+        tf.TensorSpec([None], tf.string, "text"),
+        tf.TensorSpec([None, 2], tf.int32, "number"),
+    ]
+)
 def add(text, number):
     return {"sum": tf.reduce_sum(number, axis=1)}
 
 
 @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
 def refuse(text):
-    with tf.control_dependencies([tf.debugging.Assert(False, [tf.strings.join(["no: ", text[0]])])]):
+    with tf.control_dependencies(
+        [tf.debugging.Assert(False, [tf.strings.join(["no: ", text[0]])])]
+    ):
         return {"text": tf.identity(text)}
 
 
@@ -60,8 +70,12 @@ def test_rows_and_columns():
     assert post({"instances": [{"text": "a"}, {"text": b64(b"bc")}]}) == {"predictions": rows}
     assert post({"instances": [b64(b"a"), "bc"]}) == {"predictions": rows}
     assert post({"inputs": ["a", "bc"]}) == {"outputs": columns}
-    assert post({"inputs": {"text": ["a", b64(b"bc")]}, "signature_name": ""}) == {"outputs": columns}
-    assert post({"inputs": ["é"]}, "/v1/models/en-de/versions/1:predict")["outputs"]["text"] == ["é"]
+    assert post({"inputs": {"text": ["a", b64(b"bc")]}, "signature_name": ""}) == {
+        "outputs": columns
+    }
+    assert post({"inputs": ["é"]}, "/v1/models/en-de/versions/1:predict")["outputs"]["text"] == [
+        "é"
+    ]
     assert post({"inputs": []}) == {"outputs": {"score": [], "text": []}}
 
 
@@ -78,8 +92,16 @@ def test_numbers_have_as_few_digits_as_float32_needs():
 
 
 def test_status_of_the_model():
-    version = {"version": "1", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
-    assert API.get("/v1/models/en-de") == API.get("/v1/models/en-de/versions/1") == {"model_version_status": [version]}
+    version = {
+        "version": "1",
+        "state": "AVAILABLE",
+        "status": {"error_code": "OK", "error_message": ""},
+    }
+    assert (
+        API.get("/v1/models/en-de")
+        == API.get("/v1/models/en-de/versions/1")
+        == {"model_version_status": [version]}
+    )
 
 
 TWO = {"signature_name": "add"}
@@ -121,8 +143,14 @@ ROW = "each of instances must have the keys text; received "
         ({"inputs": ["a"], "signature_name": "x"}, f"{NAME}'x'"),
         ({"inputs": ["a"], "signature_name": [1]}, f"{NAME}[1]"),
         ({**TWO, "inputs": ["a"]}, "inputs must have the keys text, number; received ['a']"),
-        ({**TWO, "instances": ["a"]}, "each of instances must have the keys text, number; received 'a'"),
-        ({**TWO, "inputs": {"text": ["a"], "number": [[1, 2.5]]}}, "number must be int32 of shape (None, 2); received"),
+        (
+            {**TWO, "instances": ["a"]},
+            "each of instances must have the keys text, number; received 'a'",
+        ),
+        (
+            {**TWO, "inputs": {"text": ["a"], "number": [[1, 2.5]]}},
+            "number must be int32 of shape (None, 2); received",
+        ),
         (
             {**TWO, "inputs": {"text": ["a"], "number": [[1, True]]}},
             "number must be int32 of shape (None, 2); received",
@@ -132,7 +160,10 @@ ROW = "each of instances must have the keys text; received "
             {**TWO, "inputs": {"text": ["a"], "number": [[1, 2], [3, 4]]}},
             "all inputs must have the same number of rows; received {'number': 2, 'text': 1}",
         ),
-        ({"inputs": ["an assertion failed: "], "signature_name": "refuse"}, "[no: an assertion failed: ]"),
+        (
+            {"inputs": ["an assertion failed: "], "signature_name": "refuse"},
+            "[no: an assertion failed: ]",
+        ),
     ],
 )
 def test_a_request_that_does_not_fit_is_refused(request_, message):
@@ -155,6 +186,8 @@ def test_a_request_that_does_not_fit_is_refused(request_, message):
     ],
 )
 def test_another_path_is_refused(method, path):
-    with pytest.raises(RequestError, match="^this server has /v1/models/en-de(:predict)?, version 1; rec") as refused:
+    with pytest.raises(
+        RequestError, match="^this server has /v1/models/en-de(:predict)?, version 1; rec"
+    ) as refused:
         post({"instances": ["a"]}, path) if method == "POST" else API.get(path)
     assert refused.value.status == HTTPStatus.NOT_FOUND and len(str(refused.value)) < 300

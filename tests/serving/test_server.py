@@ -1,4 +1,5 @@
-"""The server to try a model with, on its port: its page, what the page asks, REST, limits, and the command."""
+"""The server to try a model with, on its port: its page, what the page asks, REST, limits, and the
+command."""
 
 import contextlib
 import http.client
@@ -16,10 +17,16 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from keras_transformer.export.servable import graph_of
 from keras_transformer.export.signatures import SIGNATURES
-
-from keras_transformer.serving.server import MAX_BYTES, RestApi, Signature, load_servable, make_server
+from keras_transformer.serving.server import (
+    MAX_BYTES,
+    RestApi,
+    Signature,
+    load_servable,
+    make_server,
+)
 
 TEXTS = ["Anna sees a tree.", "the dog buys two apples.", "", "🐶 כלב"]
 
@@ -39,13 +46,19 @@ def serving(api):
 
 def graphs_of(translator):
     """The functions of all signatures; `serving_default` and `translate` are one."""
-    graphs = {signature.function: graph_of(signature, translator) for signature in SIGNATURES.values()}
+    graphs = {
+        signature.function: graph_of(signature, translator) for signature in SIGNATURES.values()
+    }
     return {name: graphs[signature.function] for name, signature in SIGNATURES.items()}
 
 
 def running(graphs):
     """Gives the port of a server of a translator's functions."""
-    return serving(RestApi("tiny", {name: Signature(SIGNATURES[name].inputs, graphs[name]) for name in graphs}, 8))
+    return serving(
+        RestApi(
+            "tiny", {name: Signature(SIGNATURES[name].inputs, graphs[name]) for name in graphs}, 8
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +90,9 @@ def test_the_page_fetches_from_its_own_server_alone(port):
     assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert "default-src 'none'; connect-src 'self'; img-src data:;" in page
     assert re.findall(r"""(?:src|href|action)=["']?([^"' >]*)""", page) == ["data:,"]
-    assert re.findall(r"fetch\((.*?),", page) == ["url"] and re.findall(r"url = (.*?)\$", page) == ["`/v1/models/"]
+    assert re.findall(r"fetch\((.*?),", page) == ["url"] and re.findall(r"url = (.*?)\$", page) == [
+        "`/v1/models/"
+    ]
     assert '<main data-model="tiny">' in page
     for word in ("http:", "https:", "url(", "@import", "import(", "innerHTML"):
         assert word not in page
@@ -115,14 +130,24 @@ def test_rest_answers_as_the_servable_does(port, servable, tmp_path):
     # The SavedModel itself can be served.
     with serving(served) as own_port:
         assert ask(own_port, "POST", path, "{}")[0] == 404
-        _, _, own_rows = ask(own_port, "POST", path.replace("1:", "7:"), json.dumps({"instances": TEXTS}))
+        _, _, own_rows = ask(
+            own_port, "POST", path.replace("1:", "7:"), json.dumps({"instances": TEXTS})
+        )
         assert [row["text"] for row in own_rows["predictions"]] == texts
-        request = {"signature_name": "align", "instances": [{"source": TEXTS[0], "target": texts[0]}]}
+        request = {
+            "signature_name": "align",
+            "instances": [{"source": TEXTS[0], "target": texts[0]}],
+        }
         received, expected = (
-            ask(server_port, "POST", "/v1/models/tiny:predict", json.dumps(request))[2]["predictions"][0]
+            ask(server_port, "POST", "/v1/models/tiny:predict", json.dumps(request))[2][
+                "predictions"
+            ][0]
             for server_port in (own_port, port)
         )
-        assert received["target_token"] == expected["target_token"] and received["position"] == expected["position"]
+        assert (
+            received["target_token"] == expected["target_token"]
+            and received["position"] == expected["position"]
+        )
 
 
 @pytest.mark.slow
@@ -130,23 +155,37 @@ def test_rest_answers_as_the_servable_does(port, servable, tmp_path):
 def test_every_signature_answers_in_both_formats_as_its_function(name, port, graphs):
     inputs = SIGNATURES[name].example(TEXTS)
     expected = graphs[name](
-        **{key: tf.constant(inputs[key], spec.dtype) for key, spec in SIGNATURES[name].inputs.items()}
+        **{
+            key: tf.constant(inputs[key], spec.dtype)
+            for key, spec in SIGNATURES[name].inputs.items()
+        }
     )
     request = {"signature_name": name, "inputs": inputs}
     status, _, columns = ask(port, "POST", "/v1/models/tiny:predict", json.dumps(request))
     assert status == 200, columns
-    outputs = columns["outputs"] if len(expected) > 1 else {next(iter(expected)): columns["outputs"]}
+    outputs = (
+        columns["outputs"] if len(expected) > 1 else {next(iter(expected)): columns["outputs"]}
+    )
     assert set(outputs) == set(expected)
     for key, tensor in expected.items():
         array = tensor.numpy()
         if array.dtype.kind == "O":
-            assert outputs[key] == np.vectorize(lambda text: text.decode("utf-8", "replace"), [object])(array).tolist()
+            assert (
+                outputs[key]
+                == np.vectorize(lambda text: text.decode("utf-8", "replace"), [object])(
+                    array
+                ).tolist()
+            )
         else:
             np.testing.assert_allclose(outputs[key], array, rtol=1e-5, atol=1e-5)
     instances = [dict(zip(inputs, row)) for row in zip(*inputs.values())]
     request = {"signature_name": name, "instances": instances}
     _, _, rows = ask(port, "POST", "/v1/models/tiny:predict", json.dumps(request))
-    rows = rows["predictions"] if len(expected) > 1 else [{next(iter(expected)): row} for row in rows["predictions"]]
+    rows = (
+        rows["predictions"]
+        if len(expected) > 1
+        else [{next(iter(expected)): row} for row in rows["predictions"]]
+    )
     assert rows == [dict(zip(outputs, row)) for row in zip(*outputs.values())]
 
 
@@ -154,18 +193,53 @@ def test_every_signature_answers_in_both_formats_as_its_function(name, port, gra
     "method, path, body, headers, status, message",
     [
         ("GET", "/", None, {"Host": "example.com"}, 403, "This server answers to localhost only"),
-        ("POST", "/v1/", "{}", {"Host": "localhost.example.com:8501"}, 403, "This server answers to localhost"),
+        (
+            "POST",
+            "/v1/",
+            "{}",
+            {"Host": "localhost.example.com:8501"},
+            403,
+            "This server answers to localhost",
+        ),
         ("GET", "/", None, {"Host": "["}, 403, "This server answers to localhost only"),
-        ("POST", "/v1/", "{}", {"Origin": "http://example.com"}, 403, "This server answers to localhost only"),
-        ("POST", "/v1/", "{}", {"Sec-Fetch-Site": "cross-site"}, 403, "This server answers to localhost only"),
+        (
+            "POST",
+            "/v1/",
+            "{}",
+            {"Origin": "http://example.com"},
+            403,
+            "This server answers to localhost only",
+        ),
+        (
+            "POST",
+            "/v1/",
+            "{}",
+            {"Sec-Fetch-Site": "cross-site"},
+            403,
+            "This server answers to localhost only",
+        ),
         ("GET", "/x", None, {}, 404, "Not Found"),
         ("POST", "/x", "{}", {}, 404, "Not Found"),
         ("POST", "/v1/", "", {"Content-Length": "x"}, 411, "a request must have a Content-Length"),
-        ("POST", "/v1/", "", {"Content-Length": str(MAX_BYTES + 1)}, 413, "at most 1,048,576 bytes"),
+        (
+            "POST",
+            "/v1/",
+            "",
+            {"Content-Length": str(MAX_BYTES + 1)},
+            413,
+            "at most 1,048,576 bytes",
+        ),
         ("POST", "/v1/", "", {"Content-Length": "9" * 5000}, 413, "at most 1,048,576 bytes"),
         # More than fits into the buffers of a connection.
         ("POST", "/v1/", bytearray(2**25), {}, 413, "at most 1,048,576 bytes"),
-        ("POST", "/v1/models/tiny:predict", '{"instances": [1]}', {}, 400, "text must be string of shape"),
+        (
+            "POST",
+            "/v1/models/tiny:predict",
+            '{"instances": [1]}',
+            {},
+            400,
+            "text must be string of shape",
+        ),
         ("POST", "/v1/models/x:predict", "{}", {}, 404, "this server has /v1/models/tiny:predict"),
         ("GET", "/v1/models/x", None, {}, 404, "this server has /v1/models/tiny, version 1"),
         ("GET", "/v1/", None, {}, 404, "this server has /v1/models/tiny, version 1"),
@@ -182,14 +256,19 @@ def test_what_fails_is_answered_and_a_client_that_is_gone_is_not_reported(capfd)
         raise ZeroDivisionError
 
     with serving(
-        RestApi("x", {"serving_default": Signature({"text": tf.TensorSpec([None], tf.string)}, fail)}, 1)
+        RestApi(
+            "x", {"serving_default": Signature({"text": tf.TensorSpec([None], tf.string)}, fail)}, 1
+        )
     ) as port:
         request = json.dumps({"instances": ["a"]})
         answer = ask(port, "POST", "/v1/models/x:predict", request)
         assert (answer[0], answer[2]) == (500, {"error": "the server failed: ZeroDivisionError"})
         capfd.readouterr()
         with socket.create_connection(("127.0.0.1", port)) as client:
-            client.sendall(b"POST /v1/models/x:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
+            client.sendall(
+                b"POST /v1/models/x:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+                b"9\r\n\r\n"
+            )
             # Closing it resets the connection.
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         # It is answered after the other connection has ended or failed.
@@ -199,7 +278,15 @@ def test_what_fails_is_answered_and_a_client_that_is_gone_is_not_reported(capfd)
 
 @pytest.mark.slow
 def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
-    arguments = ["serve", "--model-dir", str(tiny_model_dir), "--port", "0", "--precision", "float32"]
+    arguments = [
+        "serve",
+        "--model-dir",
+        str(tiny_model_dir),
+        "--port",
+        "0",
+        "--precision",
+        "float32",
+    ]
     process = subprocess.Popen(
         [sys.executable, "-m", "keras_transformer", *arguments],
         stdout=subprocess.PIPE,
@@ -207,12 +294,15 @@ def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
         # As the command does by itself; JAX, which other tests import, sets another.
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         text=True,
-        # A shell lets the programs that it starts in the background ignore SIGINT, and so would those that they start.
+        # A shell lets the programs that it starts in the background ignore SIGINT, and so would
+        # those that they start.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         line = process.stdout.readline()
-        received = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/ translates; REST: (\S+)/v1/models/tiny:predict\n", line)
+        received = re.fullmatch(
+            r"http://127\.0\.0\.1:(\d+)/ translates; REST: (\S+)/v1/models/tiny:predict\n", line
+        )
         assert received, process.stderr.read()
         body = json.dumps({"instances": TEXTS[:1]})
         _, _, answer = ask(int(received[1]), "POST", "/v1/models/tiny:predict", body)
@@ -228,7 +318,9 @@ def test_a_path_that_tensorflow_reads_as_a_pattern_is_refused(tmp_path, fails, m
     monkeypatch.chdir(tmp_path / "a[b]")
     message = fails("serve", "--servable", "1")
     rule = "--servable must be a path without any of * ? [ \\; received"
-    assert message == f"keras-transformer serve: error: {rule} --servable='{tmp_path / 'a[b]' / '1'}'"
+    assert (
+        message == f"keras-transformer serve: error: {rule} --servable='{tmp_path / 'a[b]' / '1'}'"
+    )
 
 
 @pytest.mark.slow
@@ -237,13 +329,20 @@ def test_mistakes_are_named(tiny_model_dir, tmp_path, fails):
         return fails("serve", *options).removeprefix("keras-transformer serve: error: ")
 
     either = "give either --model-dir or --servable"
-    assert either in refused() and either in refused("--model-dir", tmp_path, "--servable", tmp_path)
-    options = "--beam-size, --length-penalty, --precision, --no-shortlist, --tag and --terms are for --model-dir"
+    assert either in refused() and either in refused(
+        "--model-dir", tmp_path, "--servable", tmp_path
+    )
+    options = (
+        "--beam-size, --length-penalty, --precision, --no-shortlist, --tag and --terms are "
+        "for --model-dir"
+    )
     assert options in refused("--servable", tmp_path, "--beam-size", 2)
     assert "no saved_model.pb here or in a folder" in refused("--servable", tmp_path)
     (tmp_path / "3").mkdir()
     (tmp_path / "3" / "saved_model.pb").write_bytes(b"damaged")
-    assert refused("--servable", tmp_path).startswith(f"{tmp_path / '3'}: the SavedModel cannot be loaded: ")
+    assert refused("--servable", tmp_path).startswith(
+        f"{tmp_path / '3'}: the SavedModel cannot be loaded: "
+    )
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

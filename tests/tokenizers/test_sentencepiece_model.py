@@ -1,4 +1,5 @@
-"""SentencePiece model files: what is refused before SentencePiece, which trusts them, reads them."""
+"""SentencePiece model files: what is refused before SentencePiece, which trusts them, reads
+them."""
 
 import io
 import re
@@ -10,7 +11,12 @@ import tensorflow as tf
 
 from keras_transformer.errors import ConfigError
 from keras_transformer.tokenizers import PretrainedSentencePieceTokenizer
-from keras_transformer.tokenizers.sentencepiece import ModelProto, SentencePiece, load_subwords, parse_model
+from keras_transformer.tokenizers.sentencepiece import (
+    ModelProto,
+    SentencePiece,
+    load_subwords,
+    parse_model,
+)
 
 LINES = [f"a{first} b{second} ab" for first in "cdefg" for second in "hijkl"]
 
@@ -41,7 +47,8 @@ def test_what_sentencepiece_trains_passes(rule, model_type):
 
 
 def units(*cells):
-    """A trie of 256 units, all of which but these cannot be reached: their label is another byte than their place."""
+    """A trie of 256 units, all of which but these cannot be reached: their label is another byte
+    than their place."""
     trie = np.full(256, 0xFF, "<u4")
     trie[0xFF] = 0
     for place, unit in cells:
@@ -55,7 +62,8 @@ def inner(label, offset, is_end=False):
 
 
 VALUE = 1 << 31
-# The root is at 0, and its children at (0 ^ 1) ^ byte: that of "a" (97) at 96. Its value is at 96 ^ 2 = 98.
+# The root is at 0, and its children at (0 ^ 1) ^ byte: that of "a" (97) at 96. Its value is at 96 ^
+# 2 = 98.
 A_BECOMES_B = units((0, inner(0, 1)), (96, inner(97, 2, is_end=True)), (98, VALUE | 0))
 
 
@@ -95,7 +103,9 @@ LEADS_OUTSIDE = {
 @pytest.mark.parametrize("name", [*DAMAGED, *LEADS_OUTSIDE])
 def test_a_map_that_leads_astray_is_refused(name):
     message = "is damaged" if name in DAMAGED else "leads outside of itself"
-    with pytest.raises(ConfigError, match=f"the map of characters of the SentencePiece model {message}"):
+    with pytest.raises(
+        ConfigError, match=f"the map of characters of the SentencePiece model {message}"
+    ):
         parse_model(with_map(*(DAMAGED | LEADS_OUTSIDE)[name]))
 
 
@@ -109,10 +119,22 @@ CHANGES = {
     "empty piece": (lambda proto: setattr(proto.pieces[5], "piece", ""), RULE),
     "NUL": (lambda proto: setattr(proto.pieces[5], "piece", "a\0b"), RULE),
     "long piece": (lambda proto: setattr(proto.pieces[5], "piece", "a" * 1001), RULE),
-    "twice": (lambda proto: setattr(proto.pieces[5], "piece", proto.pieces[6].piece), "the pieces must be different"),
-    "NaN": (lambda proto: setattr(proto.pieces[5], "score", float("nan")), "must be finite; received nan"),
-    "no unknown": (lambda proto: setattr(proto.pieces[1], "type", 1), "the number of unknown pieces must be 1"),
-    "words": (lambda proto: setattr(proto.trainer_spec, "model_type", 3), "must be unigram (1) or BPE (2)"),
+    "twice": (
+        lambda proto: setattr(proto.pieces[5], "piece", proto.pieces[6].piece),
+        "the pieces must be different",
+    ),
+    "NaN": (
+        lambda proto: setattr(proto.pieces[5], "score", float("nan")),
+        "must be finite; received nan",
+    ),
+    "no unknown": (
+        lambda proto: setattr(proto.pieces[1], "type", 1),
+        "the number of unknown pieces must be 1",
+    ),
+    "words": (
+        lambda proto: setattr(proto.trainer_spec, "model_type", 3),
+        "must be unigram (1) or BPE (2)",
+    ),
     "a control character": (
         lambda proto: proto.pieces.add(piece="x", type=SentencePiece.CONTROL),
         "a control piece must be longer than a character",
@@ -126,14 +148,18 @@ def test_pieces_that_sentencepiece_cannot_use_are_refused(name):
     change, message = CHANGES[name]
     with pytest.raises(ConfigError, match=re.escape(message)):
         parse_model(changed(change))
-    content = train(normalization_rule_name="identity").replace("\u2581b".encode(), b"\xe2\x96\xffb")
+    content = train(normalization_rule_name="identity").replace(
+        "\u2581b".encode(), b"\xe2\x96\xffb"
+    )
     with pytest.raises(ConfigError, match="a piece must be text"):
         parse_model(content)
 
 
 def imported(content, *others):
     """A tokenizer of the pieces of a model, and of others."""
-    pieces = [piece.piece for piece in parse_model(content).pieces if piece.type == SentencePiece.NORMAL]
+    pieces = [
+        piece.piece for piece in parse_model(content).pieces if piece.type == SentencePiece.NORMAL
+    ]
     return PretrainedSentencePieceTokenizer.with_vocabulary(content, [*pieces, *others])
 
 

@@ -1,15 +1,16 @@
-"""Spans that stay as they are: which are found, and how tokens stand for them, as worked out by hand."""
+"""Spans that stay as they are: which are found, and how tokens stand for them, as worked out by
+hand."""
 
 import pytest
 import tensorflow as tf
-from keras_transformer.training.batches.augmentation import SubwordDropout
-from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 from keras_transformer.errors import ConfigError
 from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair
 from keras_transformer.tokenizers.placeholders import SpanFinder, numbered_as
 from keras_transformer.tokenizers.text_codec import TextCodec
 from keras_transformer.tokenizers.tokenizer import NUM_PLACEHOLDERS
+from keras_transformer.training.batches.augmentation import SubwordDropout
+from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 LINES = ["the dog runs to a tree", "a cat sees the house {now}"] * 5
 SIZES = {"bpe": 292, "unigram": 285, "wordpiece": 46}
@@ -32,12 +33,21 @@ def placeholders_in(tokenizer, token_ids):
 @pytest.mark.parametrize(
     "text, spans",
     [
-        ("See https://a.org/b?c=1#d, or (http://x.de/e_(f)).", ["https://a.org/b?c=1#d", "http://x.de/e_(f)"]),
+        (
+            "See https://a.org/b?c=1#d, or (http://x.de/e_(f)).",
+            ["https://a.org/b?c=1#d", "http://x.de/e_(f)"],
+        ),
         ("www.münchen.de. ftp://a.b/c…", ["www.münchen.de", "ftp://a.b/c"]),
         ("请看http://a.cn/b。好", ["http://a.cn/b"]),
         ("Mail a.b+c@d-e.co.uk! @home a@b", ["a.b+c@d-e.co.uk"]),
-        ("{a} {} {0:.2f} ${b} {{ c.d }} { not } {\n}", ["{a}", "{}", "{0:.2f}", "${b}", "{{ c.d }}"]),
-        ("%s %1$d %(n)s %.2f %-5d %% %@ 50%ige 5 % d 100%", ["%s", "%1$d", "%(n)s", "%.2f", "%-5d", "%%", "%@"]),
+        (
+            "{a} {} {0:.2f} ${b} {{ c.d }} { not } {\n}",
+            ["{a}", "{}", "{0:.2f}", "${b}", "{{ c.d }}"],
+        ),
+        (
+            "%s %1$d %(n)s %.2f %-5d %% %@ 50%ige 5 % d 100%",
+            ["%s", "%1$d", "%(n)s", "%.2f", "%-5d", "%%", "%@"],
+        ),
         ('<b>x</b><a href="u v">, <br/> 3 < 4 > 2 <3', ["<b>", "</b>", '<a href="u v">', "<br/>"]),
         ("{a}%s<b>{a}", ["{a}", "%s", "<b>", "{a}"]),
         (" ".join(f"{{{i}}}" for i in range(9)), [f"{{{i}}}" for i in range(8)]),
@@ -48,7 +58,11 @@ def placeholders_in(tokenizer, token_ids):
 def test_what_is_found(text, spans):
     divided = SpanFinder().divide(tf.constant([text]))
     assert [span.decode() for span in divided.spans[0].numpy() if span] == spans
-    columns = [text for pair in zip(divided.texts[0, :-1].numpy(), divided.spans[0].numpy()) for text in pair]
+    columns = [
+        text
+        for pair in zip(divided.texts[0, :-1].numpy(), divided.spans[0].numpy())
+        for text in pair
+    ]
     assert b"".join([*columns, divided.texts[0, -1].numpy()]).decode() == text
 
 
@@ -59,11 +73,17 @@ def test_terms_are_whole_words_and_the_longer_one_counts():
     (spans,) = SpanFinder(terms).divide(tf.constant([text])).spans.numpy()
     actual = [span.decode() for span in spans if span]
     assert actual == ["IT", "New York", "C++", "(R)", "größe", "IT", "https://IT.org"]
-    (spans,) = SpanFinder(["50\u00a0%", "a\u3000b"]).divide(tf.constant(["50\u00a0%, a\u3000b"])).spans.numpy()
+    (spans,) = (
+        SpanFinder(["50\u00a0%", "a\u3000b"])
+        .divide(tf.constant(["50\u00a0%, a\u3000b"]))
+        .spans.numpy()
+    )
     assert [span.decode() for span in spans if span] == ["50\u00a0%", "a\u3000b"]
     with pytest.raises(ConfigError, match="a term that is kept must not be blank; received ' '"):
         SpanFinder([" "])
-    with pytest.raises(ConfigError, match="terms that are kept must be fewer or shorter; received 200,000"):
+    with pytest.raises(
+        ConfigError, match="terms that are kept must be fewer or shorter; received 200,000"
+    ):
         SpanFinder([f"word{i:06}" * 9 for i in range(200_000)])
 
 
@@ -73,15 +93,26 @@ def test_no_text_has_placeholders_and_none_becomes_text(tokenizer):
     texts = [" ".join(tokenizer.pieces(ids)), "".join(tokenizer.pieces(ids)), "{ph1}", "[PH1]"]
     assert tokenizer.tokenize(texts).flat_values.numpy().max() < ids.start
     dog_ids = tokenizer.tokenize(["the dog"]).to_list()[0]
-    assert tokenizer.detokenize(tf.ragged.constant([[ids[0], *dog_ids, ids[7]]])).numpy().tolist() == [b"the dog"]
+    assert tokenizer.detokenize(
+        tf.ragged.constant([[ids[0], *dog_ids, ids[7]]])
+    ).numpy().tolist() == [b"the dog"]
 
 
 def test_a_span_is_one_token_and_comes_back(tokenizer):
-    texts = ["the dog {now} runs to <b>a</b> tree {now}", "{now}", "", "a cat", " ".join(["%s"] * 10)]
+    texts = [
+        "the dog {now} runs to <b>a</b> tree {now}",
+        "{now}",
+        "",
+        "a cat",
+        " ".join(["%s"] * 10),
+    ]
     codec = codec_of(tokenizer)
     source = codec.encode_sources(tf.constant(texts))
     assert placeholders_in(tokenizer, source.token_ids) == [[0, 1, 2, 3], [0], [], [], [*range(8)]]
-    assert source.token_ids[3].numpy().tolist() == [*tokenizer.tokenize(["a cat"]).to_list()[0], tokenizer.end_id]
+    assert source.token_ids[3].numpy().tolist() == [
+        *tokenizer.tokenize(["a cat"]).to_list()[0],
+        tokenizer.end_id,
+    ]
     back = [text.decode() for text in codec.decode(source.token_ids, source, 1).numpy()]
     if isinstance(tokenizer, SentencePieceTokenizer):
         assert back == texts
@@ -98,9 +129,14 @@ def test_pairs_have_placeholders_for_what_is_on_both_sides(tokenizer):
     # {b} is the source's second that is kept, its two {a} are the first and the third.
     assert numbers == [[[0, 1, 2], [0], [], []], [[1, 0, 2], [0], [], []]]
     # What is not on both sides is text as if there were no placeholders.
-    assert sides[0].token_ids[2].numpy().tolist() == [*tokenizer.tokenize(["{x}"]).to_list()[0], tokenizer.end_id]
+    assert sides[0].token_ids[2].numpy().tolist() == [
+        *tokenizer.tokenize(["{x}"]).to_list()[0],
+        tokenizer.end_id,
+    ]
     # In a prefix, of what a source has: {b} is its third.
-    _, numbers_of_target = numbered_as(*(SpanFinder().divide(tf.constant(side)) for side in (source, target)))
+    _, numbers_of_target = numbered_as(
+        *(SpanFinder().divide(tf.constant(side)) for side in (source, target))
+    )
     assert numbers_of_target.numpy()[0].tolist() == [2, 0, 3, -1, -1, -1, -1, -1]
 
 

@@ -1,16 +1,22 @@
-"""The tokenizers: exact round trips, the same ids as the sentencepiece package, use in a SavedModel."""
+"""The tokenizers: exact round trips, the same ids as the sentencepiece package, use in a
+SavedModel."""
 
 import random
 
 import pytest
 import sentencepiece
 import tensorflow as tf
-from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 from keras_transformer.config import TokenizerConfig
 from keras_transformer.errors import InvalidFileError
-from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, WordPieceTokenizer, load_tokenizers
+from keras_transformer.tokenizers import (
+    SentencePieceTokenizer,
+    TokenizerPair,
+    WordPieceTokenizer,
+    load_tokenizers,
+)
 from keras_transformer.tokenizers.sentencepiece import prepare_line
+from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 NAMES = ["Anna", "Jürgen", "Zoë", "Paul", "Müller", "Bea"]
 VERBS = ["sieht", "kauft", "grüßt", "sees", "buys", "greets"]
@@ -60,7 +66,10 @@ def random_texts(number, seed):
 @pytest.fixture(scope="module")
 def sentences():
     rng = random.Random(0)
-    return [f"{rng.choice(NAMES)} {rng.choice(VERBS)} {rng.choice(THINGS)}{rng.choice('.!?')}" for _ in range(500)]
+    return [
+        f"{rng.choice(NAMES)} {rng.choice(VERBS)} {rng.choice(THINGS)}{rng.choice('.!?')}"
+        for _ in range(500)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +146,9 @@ def test_special_ids_and_ids_beyond_the_vocabulary_produce_nothing(tokenizer):
 
 def test_any_ids_detokenize_to_valid_utf8(tokenizer):
     rng = random.Random(4)
-    rows = [[rng.randrange(tokenizer.vocab_size) for _ in range(rng.randrange(40))] for _ in range(500)]
+    rows = [
+        [rng.randrange(tokenizer.vocab_size) for _ in range(rng.randrange(40))] for _ in range(500)
+    ]
     assert len(texts_of(tokenizer.detokenize(tf.ragged.constant(rows, dtype=tf.int32)))) == 500
 
 
@@ -152,7 +163,8 @@ def test_bytes_that_are_no_character_become_the_replacement_character(lossless):
 
 def test_two_tokenizers_of_one_saved_model_stay_two(tmp_path):
     both = [
-        train_tokenizer([f"{name} {verb}" for name in NAMES for verb in verbs], "bpe", 300) for verbs in (VERBS, THINGS)
+        train_tokenizer([f"{name} {verb}" for name in NAMES for verb in verbs], "bpe", 300)
+        for verbs in (VERBS, THINGS)
     ]
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, name="ids")])
@@ -162,7 +174,9 @@ def test_two_tokenizers_of_one_saved_model_stay_two(tmp_path):
 
     module = tf.Module()
     module.both, module.detokenize = both, detokenize
-    tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": detokenize.get_concrete_function()})
+    tf.saved_model.save(
+        module, str(tmp_path), signatures={"serving_default": detokenize.get_concrete_function()}
+    )
     loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
     ids = tf.range(260, 300)
     expected, answer = detokenize(ids), loaded(ids)
@@ -189,8 +203,18 @@ def test_a_loaded_tokenizer_is_the_saved_one(tokenizers, kind, tmp_path):
 @pytest.mark.parametrize(
     "kind, filename, content, message",
     [
-        ("bpe", "tokenizer.model", b"not a model", "content of a SentencePiece model file; received 11 other"),
-        ("bpe", "tokenizer.model", b"", "content of a SentencePiece model file; received 0 other bytes"),
+        (
+            "bpe",
+            "tokenizer.model",
+            b"not a model",
+            "content of a SentencePiece model file; received 11 other",
+        ),
+        (
+            "bpe",
+            "tokenizer.model",
+            b"",
+            "content of a SentencePiece model file; received 0 other bytes",
+        ),
         ("wordpiece", "vocab.txt", b"the\na\n", "vocabulary must be a list that begins with"),
         ("wordpiece", "vocab.txt", b"[PAD]\n\xff", "invalid start byte"),
     ],
@@ -211,7 +235,10 @@ def test_a_model_with_other_special_ids_is_refused(tmp_path):
         hard_vocab_limit=False,
         minloglevel=2,
     )
-    with pytest.raises(ValueError, match=r"special pieces must be <pad>, <unk>, .*; received special pieces=\['<unk>'"):
+    with pytest.raises(
+        ValueError,
+        match=r"special pieces must be <pad>, <unk>, .*; received special pieces=\['<unk>'",
+    ):
         SentencePieceTokenizer((tmp_path / "other.model").read_bytes())
 
 
@@ -236,7 +263,9 @@ def test_wordpiece_pieces_with_unicode_line_separators_survive_the_file(tmp_path
 
 
 def test_tokenizers_are_saved_under_names_that_say_whose_they_are(tmp_path):
-    first, second = (WordPieceTokenizer([*WordPieceTokenizer.special_pieces, letter]) for letter in "ab")
+    first, second = (
+        WordPieceTokenizer([*WordPieceTokenizer.special_pieces, letter]) for letter in "ab"
+    )
     assert TokenizerPair.of(first) == (first, first) and TokenizerPair.of(first).is_shared
     pair = TokenizerPair(first, second)
     assert TokenizerPair.of(pair) is pair and not pair.is_shared
@@ -246,10 +275,14 @@ def test_tokenizers_are_saved_under_names_that_say_whose_they_are(tmp_path):
     ):
         folder.mkdir()
         tokenizers.save(folder)
-        assert {path.name for path in folder.iterdir()} == names | {f"{name}.sha256" for name in names}
+        assert {path.name for path in folder.iterdir()} == names | {
+            f"{name}.sha256" for name in names
+        }
         loaded = load_tokenizers(folder, TokenizerConfig("wordpiece", shared=shared))
         assert loaded.is_shared == shared
-        assert [tokenizer.vocabulary for tokenizer in loaded] == [tokenizer.vocabulary for tokenizer in tokenizers]
+        assert [tokenizer.vocabulary for tokenizer in loaded] == [
+            tokenizer.vocabulary for tokenizer in tokenizers
+        ]
     path = tmp_path / "two" / "target.vocab.txt"
     path.write_text(path.read_text().replace("b", "c"))
     with pytest.raises(ValueError, match=f"{path}: the file is damaged"):
@@ -273,13 +306,17 @@ BOUNDARY_TEXTS = [
 
 
 @pytest.mark.parametrize("num_tokens", [2, 7, 64])
-def test_a_text_that_is_not_too_long_is_not_shortened_and_the_others_still_are_too_long(lossless, num_tokens):
+def test_a_text_that_is_not_too_long_is_not_shortened_and_the_others_still_are_too_long(
+    lossless, num_tokens
+):
     # Every beginning of the texts, so that some have just enough tokens.
     texts = [text[:end] for text in BOUNDARY_TEXTS for end in range(1, len(text), 3)]
     short, is_cut = (result.numpy() for result in lossless.shorten(tf.constant(texts), num_tokens))
     counts = lossless.tokenize(texts).row_lengths().numpy()
     assert counts.min() <= num_tokens < counts[is_cut].min()
-    assert [text.decode() for text in short[~is_cut]] == [text for text, cut in zip(texts, is_cut) if not cut]
+    assert [text.decode() for text in short[~is_cut]] == [
+        text for text, cut in zip(texts, is_cut) if not cut
+    ]
     assert all(text.encode().startswith(part) for text, part in zip(texts, short))
     # A character is not divided.
     lengths = {len(part) for part in short[is_cut]}

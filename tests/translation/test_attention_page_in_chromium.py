@@ -1,4 +1,5 @@
-"""The page of attention as a person uses it. Needs Debian's packages chromium and chromium-driver."""
+"""The page of attention as a person uses it. Needs Debian's packages chromium and
+chromium-driver."""
 
 import numpy as np
 import pytest
@@ -7,14 +8,34 @@ from keras_transformer.translation.attention import Attention, TranslationAttent
 
 pytestmark = pytest.mark.slow
 
-ENGLISH = ["▁A", "▁man", "▁in", "▁a", "▁blue", "▁shirt", "▁is", "▁stand", "ing", "▁on", "▁a", "▁ladder", "."]
+ENGLISH = [
+    "▁A",
+    "▁man",
+    "▁in",
+    "▁a",
+    "▁blue",
+    "▁shirt",
+    "▁is",
+    "▁stand",
+    "ing",
+    "▁on",
+    "▁a",
+    "▁ladder",
+    ".",
+]
 HEBREW = ["▁איש", "▁בחולצה", "▁כחולה", "▁עומד", "▁על", "▁סולם", "▁123", "."]
 SENTENCES = {
     "long": (ENGLISH * 8)[:99],
     "empty": [],
     "right to left": HEBREW,
     "emoji": ["<0xF0>", "<0x9F>", "<0x90>", "<0xB6>", "▁👩‍👩‍👧‍👦", "▁🇩🇪", "▁👍🏽", "▁"],
-    "hostile": ["<script>document.title = 'run'</script>", "<b>", "&amp;", "</script>", "▁" + "wide" * 40],
+    "hostile": [
+        "<script>document.title = 'run'</script>",
+        "<b>",
+        "&amp;",
+        "</script>",
+        "▁" + "wide" * 40,
+    ],
 }
 NUM_LAYERS, NUM_HEADS = 3, 4
 
@@ -30,9 +51,15 @@ def attention_of(sentence):
     before = ["<s>", *target[:-1]]
     by_kind = {
         kind: Attention(weights(len(queries), len(keys)), queries, keys)
-        for kind, queries, keys in (("cross", target, source), ("encoder", source, source), ("decoder", target, before))
+        for kind, queries, keys in (
+            ("cross", target, source),
+            ("encoder", source, source),
+            ("decoder", target, before),
+        )
     }
-    text, translation = ("".join(pieces).replace("▁", " ").strip() for pieces in (ENGLISH, sentence))
+    text, translation = (
+        "".join(pieces).replace("▁", " ").strip() for pieces in (ENGLISH, sentence)
+    )
     return TranslationAttention(text, translation, by_kind)
 
 
@@ -49,7 +76,9 @@ def open_page(page, found, tmp_path, kind="cross", layer=NUM_LAYERS - 1, heads=(
 
 def looks(page):
     """The percentages at the keys as the page shows them; those below 0.5 it leaves out."""
-    return page.run("return [...document.querySelectorAll('#keys small')].map(one => Number(one.textContent))")
+    return page.run(
+        "return [...document.querySelectorAll('#keys small')].map(one => Number(one.textContent))"
+    )
 
 
 def same(shown, row):
@@ -59,11 +88,16 @@ def same(shown, row):
 
 
 def labels(page, side):
-    return page.run(f"return [...document.querySelectorAll('#{side} .token')].map(one => one.firstChild.textContent)")
+    return page.run(
+        f"return [...document.querySelectorAll('#{side} .token')].map(one => "
+        f"one.firstChild.textContent)"
+    )
 
 
 def focused(page):
-    return page.run("return [...document.querySelectorAll('#queries button')].indexOf(document.activeElement)")
+    return page.run(
+        "return [...document.querySelectorAll('#queries button')].indexOf(document.activeElement)"
+    )
 
 
 def select(page, name, value):
@@ -86,7 +120,10 @@ def test_the_mouse_shows_where_a_token_looks(page, found, tmp_path):
     page.point(f"#queries button:nth-child({last + 1})", click=True)
     page.point("#maps tr:nth-child(2) td:nth-child(3) button", click=True)
     assert same(looks(page), cross[0, 1, last])
-    assert page.run("return ['layer', 'head'].map(id => document.getElementById(id).value)") == ["0", "1"]
+    assert page.run("return ['layer', 'head'].map(id => document.getElementById(id).value)") == [
+        "0",
+        "1",
+    ]
     assert page.messages() == []
 
 
@@ -129,7 +166,9 @@ def test_the_keyboard_is_enough(page, found, tmp_path):
     assert focused(page) == 0
     page.press("Down")
     below = focused(page)
-    tops = page.run("return [...document.querySelectorAll('#queries button')].map(one => one.offsetTop)")
+    tops = page.run(
+        "return [...document.querySelectorAll('#queries button')].map(one => one.offsetTop)"
+    )
     assert tops[below] == (sorted({*tops})[1] if len({*tops}) > 1 else tops[0])
     page.press("Up")
     assert tops[focused(page)] == tops[0]
@@ -143,7 +182,10 @@ def test_the_layout_holds(page, found, tmp_path, width, dark):
     open_page(page, found, tmp_path)
     assert page.run("return document.documentElement.scrollWidth") == width
     # No token is wider than its box.
-    wide = "[...document.querySelectorAll('.token')].filter(one => one.scrollWidth > one.parentElement.clientWidth)"
+    wide = (
+        "[...document.querySelectorAll('.token')].filter(one => one.scrollWidth > "
+        "one.parentElement.clientWidth)"
+    )
     assert page.run(f"return {wide}.length") == 0
     color, background = page.run(
         "const style = getComputedStyle(document.body); return [style.color, style.backgroundColor]"
@@ -159,11 +201,14 @@ def test_each_side_has_its_direction_and_a_token_is_text(page, found, tmp_path):
     open_page(page, found, tmp_path)
     assert page.run("return document.title") == f"Attention: {found.text}"
     assert labels(page, "keys") == found.by_kind["cross"].keys
-    assert page.run("return document.getElementById('translation').textContent") == found.translation
+    assert (
+        page.run("return document.getElementById('translation').textContent") == found.translation
+    )
     assert page.run("return document.querySelectorAll('.token *:not(bdi, small)').length") == 0
     is_hebrew = found.translation.startswith("איש")
     directions = page.run(
-        "return ['queries', 'keys'].map(id => getComputedStyle(document.getElementById(id)).direction)"
+        "return ['queries', 'keys'].map(id => "
+        "getComputedStyle(document.getElementById(id)).direction)"
     )
     assert directions == ["rtl" if is_hebrew else "ltr", "ltr"]
     if len(found.by_kind["cross"].queries) > 1:

@@ -1,4 +1,5 @@
-"""Pictures and pages of attention: what they show are the model's weights, and what they say is text."""
+"""Pictures and pages of attention: what they show are the model's weights, and what they say is
+text."""
 
 import html.parser
 import json
@@ -25,7 +26,16 @@ from keras_transformer.translation.attention import (
 )
 
 TEXT = "Anna sees a tree."
-HOSTILE = ["<script>", "</script><script>alert(1)</script>", "<!--", "&lt;", "\"'\\", "\u2028", "{{data}}", "</s>"]
+HOSTILE = [
+    "<script>",
+    "</script><script>alert(1)</script>",
+    "<!--",
+    "&lt;",
+    "\"'\\",
+    "\u2028",
+    "{{data}}",
+    "</s>",
+]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +48,9 @@ def random_translator(tiny_model_dir, **options):
     tokenizers = Translator.load(tiny_model_dir).tokenizers
     size = tokenizers.source.vocab_size
     depths = dict(num_encoder_layers=2, num_decoder_layers=3)
-    config = TransformerConfig(size, size, d_model=32, d_ff=32, num_heads=4, max_length=64, **depths, **options)
+    config = TransformerConfig(
+        size, size, d_model=32, d_ff=32, num_heads=4, max_length=64, **depths, **options
+    )
     model = build_transformer(config, "float32")
     numpy_transformer.randomize(model)
     for variable in model.trainable_variables:
@@ -55,7 +67,8 @@ def found(translator):
 
 @pytest.fixture(scope="module")
 def formulas(translator):
-    """The weights by kind, as the formulas of the paper have them; and the ids of the translation."""
+    """The weights by kind, as the formulas of the paper have them; and the ids of the
+    translation."""
     kept = {}
     attend = numpy_transformer.multi_head_attention
 
@@ -76,7 +89,9 @@ def formulas(translator):
         "decoder": [layer.attention for layer in model.decoder.layers],
         "cross": [layer.source_attention for layer in model.decoder.layers],
     }
-    return {kind: np.array([kept[layer.path] for layer in group]) for kind, group in layers.items()}, labels
+    return {
+        kind: np.array([kept[layer.path] for layer in group]) for kind, group in layers.items()
+    }, labels
 
 
 class Page(html.parser.HTMLParser):
@@ -102,7 +117,10 @@ class Page(html.parser.HTMLParser):
 def page_of(queries, keys, text="a", translation="b"):
     weights = np.full((1, 2, len(queries), len(keys)), 1 / len(keys), "float32")
     return attention_page(
-        TranslationAttention(text, translation, {"cross": Attention(weights, queries, keys)}), "cross", 0, [0, 1]
+        TranslationAttention(text, translation, {"cross": Attention(weights, queries, keys)}),
+        "cross",
+        0,
+        [0, 1],
     )
 
 
@@ -111,7 +129,11 @@ def test_the_weights_and_those_of_the_page_are_those_of_the_formulas(translator,
     expected, labels = formulas
     assert {*found.by_kind} == {*expected}
     for kind, attention in found.by_kind.items():
-        assert attention.weights.shape == (*expected[kind].shape[:2], len(attention.queries), len(attention.keys))
+        assert attention.weights.shape == (
+            *expected[kind].shape[:2],
+            len(attention.queries),
+            len(attention.keys),
+        )
         np.testing.assert_allclose(attention.weights, expected[kind], atol=1e-5)
     pieces = translator.tokenizers.target.pieces
     source = pieces(translator.token_ids([TEXT])[0])
@@ -119,7 +141,11 @@ def test_the_weights_and_those_of_the_page_are_those_of_the_formulas(translator,
     assert found.by_kind["encoder"][1:] == (source, source)
     assert found.by_kind["decoder"][1:] == (pieces(labels), ["<s>", *pieces(labels)[:-1]])
     data = Page(attention_page(found, "encoder", 0, [2])).data
-    assert (data["text"], data["translation"], data["unit"]) == (TEXT, found.translation, WEIGHT_UNIT)
+    assert (data["text"], data["translation"], data["unit"]) == (
+        TEXT,
+        found.translation,
+        WEIGHT_UNIT,
+    )
     assert data["shown"] == {"kind": "encoder", "layer": 0, "head": 2}
     assert {*data["attention"]} == {*expected}
     for kind, weights in expected.items():
@@ -141,19 +167,29 @@ def test_the_panels_of_a_picture_are_the_weights(found):
 
 
 @pytest.mark.slow
-def test_a_token_may_have_the_marks_of_formulas_and_a_large_picture_has_fewer_pixels(translator, tmp_path, monkeypatch):
+def test_a_token_may_have_the_marks_of_formulas_and_a_large_picture_has_fewer_pixels(
+    translator, tmp_path, monkeypatch
+):
     pieces = ["$x^$", "$\\frac$", "</s>"]
-    attention_figure(Attention(np.ones((1, 1, 3, 3), "float32"), pieces, pieces), [0], [0]).canvas.draw()
+    attention_figure(
+        Attention(np.ones((1, 1, 3, 3), "float32"), pieces, pieces), [0], [0]
+    ).canvas.draw()
     monkeypatch.setattr("keras_transformer.translation.attention._MOST_PIXELS", 1e5)
     plot_attention(translator, TEXT, tmp_path / "a.png", AttentionView("encoder", layer="all"))
-    width, height = (int.from_bytes((tmp_path / "a.png").read_bytes()[at : at + 4]) for at in (16, 20))
+    width, height = (
+        int.from_bytes((tmp_path / "a.png").read_bytes()[at : at + 4]) for at in (16, 20)
+    )
     assert 0.9e5 < width * height < 1.1e5
 
 
 def test_every_text_of_a_page_is_data():
     text = page_of(HOSTILE, HOSTILE, text=HOSTILE[1], translation=HOSTILE[2])
     page = Page(text)
-    assert page.data["attention"]["cross"]["queries"] == page.data["attention"]["cross"]["keys"] == HOSTILE
+    assert (
+        page.data["attention"]["cross"]["queries"]
+        == page.data["attention"]["cross"]["keys"]
+        == HOSTILE
+    )
     assert (page.data["text"], page.data["translation"]) == (HOSTILE[1], HOSTILE[2])
     # The elements are those of a page without any mark.
     assert page.elements == Page(page_of(["a"], ["a"])).elements
@@ -167,16 +203,33 @@ def test_a_page_fetches_nothing():
     addresses = ("src", "href", "srcset", "action", "data", "poster")
     assert [value for name, value in attributes if name in addresses] == ["data:,"]
     (policy,) = (value for name, value in attributes if name == "content" and "src" in value)
-    assert ("http-equiv", "Content-Security-Policy") in attributes and policy.startswith("default-src 'none'; ")
-    for word in ("http:", "https:", "//cdn", "url(", "@import", "fetch(", "XMLHttpRequest", "import(", "innerHTML"):
+    assert ("http-equiv", "Content-Security-Policy") in attributes and policy.startswith(
+        "default-src 'none'; "
+    )
+    for word in (
+        "http:",
+        "https:",
+        "//cdn",
+        "url(",
+        "@import",
+        "fetch(",
+        "XMLHttpRequest",
+        "import(",
+        "innerHTML",
+    ):
         assert word not in text
 
 
 def test_a_page_knows_the_direction_of_each_side():
-    shown = Page(page_of(["▁כלב", "</s>"], ["▁dog", "</s>"], text="«A» dog", translation="(1) כלב")).data
+    shown = Page(
+        page_of(["▁כלב", "</s>"], ["▁dog", "</s>"], text="«A» dog", translation="(1) כלב")
+    ).data
     assert shown["directions"] == ["ltr", "rtl"]
     assert shown["attention"]["cross"]["directions"] == ["rtl", "ltr"]
-    assert Page(page_of(["a"], ["a"], text="123 …", translation="")).data["directions"] == ["ltr", "ltr"]
+    assert Page(page_of(["a"], ["a"], text="123 …", translation="")).data["directions"] == [
+        "ltr",
+        "ltr",
+    ]
 
 
 def test_bytes_are_shown_as_the_characters_that_they_make():
@@ -207,29 +260,53 @@ def test_a_view_is_checked(translator, tmp_path):
         (AttentionView("encoder", layer="3"), "layer", 2, 3),
         (AttentionView(head="5"), "head", 4, 5),
     ):
-        message = f"{name} must be at most {most}, as many as the model has; received {name}='{received}'"
+        message = (
+            f"{name} must be at most {most}, as many as the model has; received {name}='{received}'"
+        )
         with pytest.raises(ConfigError, match=message):
             plot_attention(translator, TEXT, tmp_path / "a.html", view)
     with pytest.raises(ConfigError, match="must be without lone surrogates"):
         plot_attention(translator, "\ud800", tmp_path / "a.html")
     assert [*tmp_path.iterdir()] == []
-    with pytest.raises(ConfigError, match="kind must be one of cross, encoder, decoder; received kind='self'"):
+    with pytest.raises(
+        ConfigError, match="kind must be one of cross, encoder, decoder; received kind='self'"
+    ):
         AttentionView("self")
     for layer in ("0", "-1", "²", "1" * 5000, ""):
-        with pytest.raises(ConfigError, match="layer must be a positive number, all or last; received"):
+        with pytest.raises(
+            ConfigError, match="layer must be a positive number, all or last; received"
+        ):
             AttentionView(layer=layer)
 
 
 @pytest.mark.slow
-def test_the_command_writes_a_page_and_a_picture_of_every_head(tiny_model_dir, wordpiece_model_dir, tmp_path, capsys):
+def test_the_command_writes_a_page_and_a_picture_of_every_head(
+    tiny_model_dir, wordpiece_model_dir, tmp_path, capsys
+):
     arguments = ["plot", "--model-dir", str(tiny_model_dir), "--text", TEXT, "--kind", "decoder"]
     main([*arguments, "--layer", "all", "--head", "2", "--output", str(tmp_path / "a.html")])
     main([*arguments, "--layer", "1", "--output", str(tmp_path / "a.svg")])
     assert capsys.readouterr().out == "Anna hat einen Baum, sieht!\n" * 2
     main([*arguments, "--text", TEXT * 9, "--output", str(tmp_path / "a.svg"), "--overwrite"])
-    assert "--text, line 1: too many tokens, truncated to model.max_length=64\n" in capsys.readouterr().err
+    assert (
+        "--text, line 1: too many tokens, truncated to model.max_length=64\n"
+        in capsys.readouterr().err
+    )
     shown = Page((tmp_path / "a.html").read_text(encoding="utf-8")).data["shown"]
     assert shown == {"kind": "decoder", "layer": 0, "head": 1}
     assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
-    main([*arguments[:2], str(wordpiece_model_dir), *arguments[3:], "--output", str(tmp_path / "b.html")])
-    assert Page((tmp_path / "b.html").read_text(encoding="utf-8")).data["attention"]["decoder"]["keys"][0] == "[START]"
+    main(
+        [
+            *arguments[:2],
+            str(wordpiece_model_dir),
+            *arguments[3:],
+            "--output",
+            str(tmp_path / "b.html"),
+        ]
+    )
+    assert (
+        Page((tmp_path / "b.html").read_text(encoding="utf-8")).data["attention"]["decoder"][
+            "keys"
+        ][0]
+        == "[START]"
+    )

@@ -1,4 +1,5 @@
-"""What a translator says of given translations and beginnings, against NumPy and direct calls of the model."""
+"""What a translator says of given translations and beginnings, against NumPy and direct calls of
+the model."""
 
 import numpy as np
 import pytest
@@ -23,13 +24,25 @@ def greedy(tiny_model_dir):
 def deep(greedy):
     """A translator with three untrained layers."""
     size = greedy.tokenizers.target.vocab_size
-    config = TransformerConfig(size, size, num_layers=3, d_model=16, d_ff=16, num_heads=2, max_length=64)
-    return Translator(build_transformer(config, dtype="float32"), greedy.tokenizers, DecodingConfig())
+    config = TransformerConfig(
+        size, size, num_layers=3, d_model=16, d_ff=16, num_heads=2, max_length=64
+    )
+    return Translator(
+        build_transformer(config, dtype="float32"), greedy.tokenizers, DecodingConfig()
+    )
 
 
 @pytest.mark.slow
 def test_a_translation_continues_its_prefix_with_the_most_probable_tokens(greedy):
-    prefixes = ["", "Anna", "der Hund hat", "Zoë malt 🙂", "Anna hat einen Baum, sieht!", "meine", ""]
+    prefixes = [
+        "",
+        "Anna",
+        "der Hund hat",
+        "Zoë malt 🙂",
+        "Anna hat einen Baum, sieht!",
+        "meine",
+        "",
+    ]
     sources = SOURCES[:6] + [" "]
     limits = greedy.num_tokens(sources) + 10
     expected = [greedy_ids(greedy, *row) for row in zip(sources[:6], limits, prefixes)]
@@ -56,14 +69,20 @@ def test_the_score_of_a_translation_with_a_prefix_is_that_of_the_rest(tiny_model
 def test_empty_prefixes_change_nothing_and_long_ones_stay_as_they_are(greedy, tiny_model_dir):
     beam = Translator.load(tiny_model_dir)
     for translator in (greedy, beam):
-        without, actual = translator.translate(SOURCES), translator.translate(SOURCES, prefixes=[""] * len(SOURCES))
+        without, actual = (
+            translator.translate(SOURCES),
+            translator.translate(SOURCES, prefixes=[""] * len(SOURCES)),
+        )
         assert [a.hypotheses[0][0] for a in actual] == [b.hypotheses[0][0] for b in without]
         scores = [[row.hypotheses[0][1] for row in rows] for rows in (actual, without)]
         np.testing.assert_allclose(*scores, rtol=1e-5)
     ((text, score),) = beam.translate(["Anna"], prefixes=[LONG])[0].hypotheses
     assert LONG.startswith(text) and len(text) > 50 and score == 0
     n_best = beam.translate(SOURCES[:2], 4, prefixes=["der", ""])
-    assert all(text.startswith("der") for text, _ in n_best[0].hypotheses) and len(n_best[1].hypotheses) == 4
+    assert (
+        all(text.startswith("der") for text, _ in n_best[0].hypotheses)
+        and len(n_best[1].hypotheses) == 4
+    )
 
 
 @pytest.mark.slow
@@ -88,14 +107,20 @@ def test_the_log_probability_of_each_token_is_numpys(greedy):
         assert not row[len(ids) :].any() and total == pytest.approx(row.sum(), rel=1e-5)
 
 
-@pytest.mark.parametrize("layer", [-1, *(pytest.param(layer, marks=pytest.mark.slow) for layer in (0, 1, 2))])
+@pytest.mark.parametrize(
+    "layer", [-1, *(pytest.param(layer, marks=pytest.mark.slow) for layer in (0, 1, 2))]
+)
 def test_an_alignment_is_the_attention_of_a_layer_in_a_call_of_the_decoder(deep, layer):
     actual = deep.align(SOURCES[:5], TARGETS[5:0:-1], layer)
     for source, target, alignment in zip(SOURCES, TARGETS[5:0:-1], actual):
         source_ids, labels = token_ids(deep, source), token_ids(deep, target)
         encoded, mask = deep.model.encode(np.array([source_ids]))
-        embedded = deep.model.target_embedding(np.array([[deep.tokenizers.target.start_id, *labels[:-1]]]))
-        _, _, scores = deep.model.decoder(embedded, encoded, source_mask=mask, return_attention_scores=True)
+        embedded = deep.model.target_embedding(
+            np.array([[deep.tokenizers.target.start_id, *labels[:-1]]])
+        )
+        _, _, scores = deep.model.decoder(
+            embedded, encoded, source_mask=mask, return_attention_scores=True
+        )
         expected = np.asarray(scores[layer])[0].mean(axis=0)
         np.testing.assert_allclose(alignment.attention, expected, atol=1e-5)
         np.testing.assert_allclose(alignment.attention.sum(axis=1), 1, rtol=1e-5)

@@ -1,4 +1,5 @@
-"""What must stay as it is comes back exactly once, whatever the model: here one that never saw a placeholder."""
+"""What must stay as it is comes back exactly once, whatever the model: here one that never saw a
+placeholder."""
 
 import argparse
 import dataclasses
@@ -9,13 +10,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import SUBJECTS
-from keras_transformer.export.servable import export_servable
 from session_mode import SavedModelSession
 from test_shortlist import random_shortlist
 
 from keras_transformer.commands.trained import read_trained
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import ConfigError, InvalidFileError
+from keras_transformer.export.servable import export_servable
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.tokenizers import WordPieceTokenizer
 from keras_transformer.tokenizers.placeholders import span_finder
@@ -45,7 +46,9 @@ def generated(number, seed):
         spans = rng.sample(kinds, rng.randrange(9))
         parts = []
         for span in spans:
-            parts += rng.choices(WORDS, k=rng.randrange(2)) + [span + rng.choice(["", ",", ".", "!"])]
+            parts += rng.choices(WORDS, k=rng.randrange(2)) + [
+                span + rng.choice(["", ",", ".", "!"])
+            ]
         yield " ".join([*parts, *rng.choices(WORDS, k=rng.randrange(1, 4))]), spans
 
 
@@ -53,7 +56,9 @@ def fitting(translator, number, seed):
     """Generated texts that the model reads whole."""
     texts = list(generated(2 * number, seed))
     lengths = translator.num_tokens([text for text, _ in texts])
-    texts = [each for each, length in zip(texts, lengths) if length <= translator.model.config.max_length]
+    texts = [
+        each for each, length in zip(texts, lengths) if length <= translator.model.config.max_length
+    ]
     assert len(texts) >= number
     return texts[:number]
 
@@ -69,7 +74,9 @@ def model_dir(request, model_dirs):
 
 
 def load(model_dir, **decoding):
-    return Translator.load(model_dir, DecodingConfig(**{"placeholders": True, "keep": TERMS, **decoding}))
+    return Translator.load(
+        model_dir, DecodingConfig(**{"placeholders": True, "keep": TERMS, **decoding})
+    )
 
 
 @pytest.fixture(scope="module")
@@ -85,12 +92,16 @@ def test_each_comes_back_once_in_every_translation(translator):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("decoding", [{"beam_size": 1}, {"max_extra_tokens": 0, "no_repeat_ngram_size": 1}])
+@pytest.mark.parametrize(
+    "decoding", [{"beam_size": 1}, {"max_extra_tokens": 0, "no_repeat_ngram_size": 1}]
+)
 def test_each_comes_back_once_with_other_searches_and_with_a_shortlist(model_dir, decoding):
     translator = load(model_dir, **decoding)
     if translator.decoding.beam_size > 1:
         shortlist = random_shortlist(translator.tokenizers.target.vocab_size)
-        translator = Translator(translator.model, translator.tokenizers, translator.decoding, shortlist=shortlist)
+        translator = Translator(
+            translator.model, translator.tokenizers, translator.decoding, shortlist=shortlist
+        )
     texts = fitting(translator, 30, seed=2)
     assert_kept(texts, translator([text for text, _ in texts]))
 
@@ -100,20 +111,30 @@ def test_each_comes_back_once_in_samples_and_with_prefixes_and_limits(translator
     texts = fitting(translator, 30, seed=3)
     sources = [text for text, _ in texts]
     for options in ({}, {"prefixes": [" ".join(spans[:2]) for _, spans in texts]}):
-        actual = translator.translate(sources, sampling=Sampling(seed=4, temperature=2.0, top_k=9), **options)
+        actual = translator.translate(
+            sources, sampling=Sampling(seed=4, temperature=2.0, top_k=9), **options
+        )
         assert_kept(texts, [result.hypotheses[0][0] for result in actual])
     # A promise goes before a limit.
-    actual = translator.graph.search(tf.constant(sources), prefixes=tf.fill([30], "Anna"), max_lengths=tf.fill([30], 2))
+    actual = translator.graph.search(
+        tf.constant(sources), prefixes=tf.fill([30], "Anna"), max_lengths=tf.fill([30], 2)
+    )
     assert_kept(texts, [text.decode() for text in actual.texts[:, 0].numpy()])
 
 
 @pytest.mark.slow
 def test_documents_are_not_divided_in_what_stays(translator):
     texts = fitting(translator, 20, seed=6)
-    documents = [("\n".join(texts[i][0] for i in (n, n + 1)), texts[n][1] + texts[n + 1][1]) for n in range(0, 20, 2)]
+    documents = [
+        ("\n".join(texts[i][0] for i in (n, n + 1)), texts[n][1] + texts[n + 1][1])
+        for n in range(0, 20, 2)
+    ]
     # Terms may be in both.
     documents = [(text, [span for span in spans if span not in TERMS]) for text, spans in documents]
-    assert_kept(documents, [actual.text for actual in translator.translate_document([text for text, _ in documents])])
+    assert_kept(
+        documents,
+        [actual.text for actual in translator.translate_document([text for text, _ in documents])],
+    )
 
 
 only_tiny = pytest.mark.parametrize("model_dir", ["tiny"], indirect=True)
@@ -150,7 +171,9 @@ def test_each_comes_back_once_from_a_saved_model_in_session_mode(model_dir, numb
     texts = fitting(translator, number, seed=7)
     sources = [text for text, _ in texts]
     model = SavedModelSession(path)
-    answers = [model("translate", {"text": sources[i : i + 256]})["text"] for i in range(0, number, 256)]
+    answers = [
+        model("translate", {"text": sources[i : i + 256]})["text"] for i in range(0, number, 256)
+    ]
     model.close()
     translations = [text.decode() for answer in answers for text in answer]
     assert translations[:60] == translator(sources[:60])
@@ -159,20 +182,35 @@ def test_each_comes_back_once_from_a_saved_model_in_session_mode(model_dir, numb
 
 @pytest.mark.slow
 def test_terms_are_read_from_a_file(tiny_model_dir, tmp_path):
-    path, model_dir = tmp_path / "terms.txt", ModelDir(shutil.copytree(tiny_model_dir, tmp_path / "model"))
+    path, model_dir = (
+        tmp_path / "terms.txt",
+        ModelDir(shutil.copytree(tiny_model_dir, tmp_path / "model")),
+    )
     path.write_text("Kibo\n\n C++ \n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="--keep needs a model that was trained with decoding.placeholders=true"):
+    with pytest.raises(
+        ConfigError, match="--keep needs a model that was trained with decoding.placeholders=true"
+    ):
         read_trained(model_dir.path, argparse.Namespace(keep=path))
     config = model_dir.read_config()
     decoding = dataclasses.replace(config.decoding, placeholders=True, keep=["Fuji San"])
     model_dir.write_config(dataclasses.replace(config, decoding=decoding))
-    assert read_trained(model_dir.path, argparse.Namespace(keep=path)).decoding.keep == ["Fuji San", "Kibo", "C++"]
-    for content, message in ((b"\xff", "line 1 is not valid UTF-8"), (b" \n", "the file must have a term in a line")):
+    assert read_trained(model_dir.path, argparse.Namespace(keep=path)).decoding.keep == [
+        "Fuji San",
+        "Kibo",
+        "C++",
+    ]
+    for content, message in (
+        (b"\xff", "line 1 is not valid UTF-8"),
+        (b" \n", "the file must have a term in a line"),
+    ):
         path.write_bytes(content)
         with pytest.raises(InvalidFileError, match=f"terms.txt: {message}"):
             read_trained(model_dir.path, argparse.Namespace(keep=path))
     with pytest.raises(ConfigError, match="decoding.keep needs decoding.placeholders=true"):
         DecodingConfig(keep=["Kibo"])
     tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[START]", "[END]", "a"])
-    with pytest.raises(ConfigError, match="decoding.placeholders must be false for a vocabulary without placeholders"):
+    with pytest.raises(
+        ConfigError,
+        match="decoding.placeholders must be false for a vocabulary without placeholders",
+    ):
         span_finder(DecodingConfig(placeholders=True), [tokenizer])

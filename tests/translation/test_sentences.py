@@ -6,14 +6,20 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from examples.corpus import generate
-from keras_transformer.translation.documents import ABBREVIATIONS, divide_long_sentences, split_sentences
+from keras_transformer.translation.documents import (
+    ABBREVIATIONS,
+    divide_long_sentences,
+    split_sentences,
+)
 
 # Characters that the rules are about, and those of the marks, among all others.
 SPECIAL = [
     *" \t\n\r\v\f\x85\u2028\u3000\xa0.!?…,;:。！？，、「」』”\"')(“1aAéÉまと漢",
     *("\ufdd0", "\ufdd0d", "\ufdd0n", "\ufdd0o", "Mr.", "z. B."),
 ]
-TEXTS = st.lists(st.sampled_from(SPECIAL) | st.characters(exclude_categories=["Cs"]), max_size=60).map("".join)
+TEXTS = st.lists(
+    st.sampled_from(SPECIAL) | st.characters(exclude_categories=["Cs"]), max_size=60
+).map("".join)
 TYPES = [tf.TensorSpec([None], tf.string)]
 
 
@@ -32,13 +38,36 @@ def divide(texts):
     [
         ("en", ["Hello there. ", "How are you?  ", "Fine!"]),
         ("en", ['"Why?" he asked. ', '"Because." ', "She left."]),
-        ("en", ["Mr. Smith met Dr. Jones and J. R. R. Tolkien in the U.S. in 1930. ", "They talked."]),
-        ("en", ["It costs 3.50 at example.com. ", "See No. 5, p. 12 and e.g. Fig. 3. ", "No. ", "It does not."]),
+        (
+            "en",
+            ["Mr. Smith met Dr. Jones and J. R. R. Tolkien in the U.S. in 1930. ", "They talked."],
+        ),
+        (
+            "en",
+            [
+                "It costs 3.50 at example.com. ",
+                "See No. 5, p. 12 and e.g. Fig. 3. ",
+                "No. ",
+                "It does not.",
+            ],
+        ),
         ("en", ["He turned 12. ", "She is 13... and that... is that!"]),
-        ("en", ["First line\n", "second line, in lower case\r\n\r\n", "1. An item. ", "Its text.\n", "2. Another"]),
+        (
+            "en",
+            [
+                "First line\n",
+                "second line, in lower case\r\n\r\n",
+                "1. An item. ",
+                "Its text.\n",
+                "2. Another",
+            ],
+        ),
         ("en", ["Stop (now!) ", "¿Qué? ", "«Oui.» ", "“Yes.” ", "[1] A note."]),
         ("en", ["It is late. ", "# 8 runs. ", "#1 wins."]),
-        ("de", ["Am 3. Oktober kam z. B. Prof. Dr. Müller bzw. Frau Schmidt. ", "Ludwig XIV. blieb."]),
+        (
+            "de",
+            ["Am 3. Oktober kam z. B. Prof. Dr. Müller bzw. Frau Schmidt. ", "Ludwig XIV. blieb."],
+        ),
         ("de", ["Das gilt nach Art. 5 Abs. 2 ca. drei Jahre. ", "Ägypten nicht."]),
         ("de", ["Sie sagte: „Ja.“ ", "Dann ‚Nein!‘ ", "„Gut.“"]),
         ("en", ["He left. ", "“Yes.” ", "‘No.’"]),
@@ -50,7 +79,8 @@ def divide(texts):
         ("ar", ["كيف حالك؟ ", "أنا بخير."]),
         ("ar", ["كيف حالك؟\u200f ", "\u200fأنا بخير."]),
         (None, ["Mr. Smith und Hr. Müller. ", "Fin."]),
-        # Words that look like abbreviations: On. (Italian), Me. (French), mm. (Finnish), doc. (Czech).
+        # Words that look like abbreviations: On. (Italian), Me. (French), mm. (Finnish), doc.
+        # (Czech).
         (None, ["She tried it on. ", "He called me. ", "It has 5 mm. ", "Ask the doc. ", "Fine."]),
         ("it", ["Clicca on. ", "L'On. Rossi parla."]),
         ("en", ["Dr. No was on. ", "He saw the gen. ", "Gen. Lee did not."]),
@@ -71,9 +101,28 @@ def test_sentences_of_a_grammar_are_told_apart(side, language):
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=150,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
 @given(texts=st.lists(TEXTS, max_size=5))
-@example(texts=["", " ", "\n", "\n\n a", "A. \nB", "。。a", "\ufdd0", "\ufdd0d. A", "a. \ufdd0A", "1" * 500])
+@example(
+    texts=[
+        "",
+        " ",
+        "\n",
+        "\n\n a",
+        "A. \nB",
+        "。。a",
+        "\ufdd0",
+        "\ufdd0d. A",
+        "a. \ufdd0A",
+        "1" * 500,
+    ]
+)
 def test_the_parts_of_any_text_joined_are_the_text(texts):
     for function in (split, divide):
         parts = function(tf.constant(texts, tf.string)).to_list()
@@ -82,14 +131,23 @@ def test_the_parts_of_any_text_joined_are_the_text(texts):
 
 
 def test_no_part_is_empty_but_that_of_an_empty_text():
-    texts = ["", "a. B. C.", "one two, three four five six, ", "\nA\n", "。A。", "a b c d e f g h  "]
+    texts = [
+        "",
+        "a. B. C.",
+        "one two, three four five six, ",
+        "\nA\n",
+        "。A。",
+        "a b c d e f g h  ",
+    ]
     for text, row in zip(texts, divide(tf.constant(texts)).to_list()):
         assert row == [b""] if not text else all(row[:-1])
 
 
 def test_a_long_sentence_is_divided_at_commas_then_at_spaces_into_parts_of_similar_length():
     def parts(text, most):
-        actual = divide_long_sentences(tf.ragged.constant([[text, "short"]]), tf.strings.length, most).to_list()[0]
+        actual = divide_long_sentences(
+            tf.ragged.constant([[text, "short"]]), tf.strings.length, most
+        ).to_list()[0]
         assert actual.pop() == b"short"
         return [part.decode() for part in actual]
 
@@ -107,7 +165,9 @@ def test_a_long_sentence_is_divided_at_commas_then_at_spaces_into_parts_of_simil
 def test_every_division_fits_if_words_do():
     text = " ".join("abcdefg"[: 1 + i % 7] for i in range(2000))
     for most in (30, 100, 1000):
-        parts = divide_long_sentences(tf.ragged.constant([[text]]), tf.strings.length, most).to_list()[0]
+        parts = divide_long_sentences(
+            tf.ragged.constant([[text]]), tf.strings.length, most
+        ).to_list()[0]
         assert max(map(len, parts)) <= most
         # Not many more than there must be.
         assert len(parts) <= 1 + 1.5 * len(text) / most

@@ -1,17 +1,22 @@
-"""A translator with a shortlist, against one whose model gives all other pieces logits of minus infinity."""
+"""A translator with a shortlist, against one whose model gives all other pieces logits of minus
+infinity."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
-from keras_transformer.export.servable import export_servable
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import DamagedFileError, InvalidFileError
+from keras_transformer.export.servable import export_servable
 from keras_transformer.model_dir.shortlist_file import Shortlist, read_shortlist, write_shortlist
 from keras_transformer.translation import Sampling, Translator
 
-TEXTS = [source for source, _ in sentence_pairs()][::9] + ["Anna Anna two trees, dog dog dog.", "", "🙂 xyz"]
+TEXTS = [source for source, _ in sentence_pairs()][::9] + [
+    "Anna Anna two trees, dog dog dog.",
+    "",
+    "🙂 xyz",
+]
 RESTRICTED = dict(beam_size=3, no_repeat_ngram_size=2, repetition_penalty=1.3, min_length=5)
 
 
@@ -42,7 +47,9 @@ def plain(tiny_model_dir):
 
 
 def with_shortlist(translator, shortlist, **decoding):
-    return Translator(translator.model, translator.tokenizers, DecodingConfig(**decoding), shortlist=shortlist)
+    return Translator(
+        translator.model, translator.tokenizers, DecodingConfig(**decoding), shortlist=shortlist
+    )
 
 
 def random_shortlist(vocab_size):
@@ -82,7 +89,9 @@ def test_the_candidates_of_a_batch_are_those_of_its_texts(plain):
     [
         pytest.param(dict(beam_size=4), dict(n=4), marks=pytest.mark.slow),
         (dict(beam_size=1, forbidden_tokens="unknown"), {}),
-        pytest.param(dict(beam_size=1), dict(sampling=Sampling(3, top_k=9)), marks=pytest.mark.slow),
+        pytest.param(
+            dict(beam_size=1), dict(sampling=Sampling(3, top_k=9)), marks=pytest.mark.slow
+        ),
         pytest.param(RESTRICTED, dict(n=3, prefixes=True), marks=pytest.mark.slow),
     ],
     ids=["beam", "greedy", "sampling", "prefixes and restrictions"],
@@ -97,19 +106,28 @@ def test_translations_are_those_of_a_model_without_the_other_pieces(plain, decod
         only_these.allow(pieces_of(shortlist, plain, text, prefix))
         if "prefixes" in options:
             options["prefixes"] = [prefix]
-        (actual,), (of_others,) = translator.translate([text], **options), expected.translate([text], **options)
+        (actual,), (of_others,) = (
+            translator.translate([text], **options),
+            expected.translate([text], **options),
+        )
         assert_same(actual.hypotheses, of_others.hypotheses, rtol=1e-4)
 
 
 @pytest.mark.slow
 def test_with_every_piece_in_the_list_translations_are_those_without_it(plain):
     everything = np.arange(plain.model.config.target_vocab_size, dtype="int32")
-    translator = with_shortlist(plain, Shortlist(np.zeros((len(everything), 1), "int32"), everything), beam_size=4)
-    for actual, expected in zip(translator.translate(TEXTS, 4), plain.translate(TEXTS, 4), strict=True):
+    translator = with_shortlist(
+        plain, Shortlist(np.zeros((len(everything), 1), "int32"), everything), beam_size=4
+    )
+    for actual, expected in zip(
+        translator.translate(TEXTS, 4), plain.translate(TEXTS, 4), strict=True
+    ):
         assert_same(actual.hypotheses, expected.hypotheses, rtol=1e-5, atol=1e-5)
     # Given translations are scored among all pieces.
     few = with_shortlist(plain, random_shortlist(len(everything)))
-    np.testing.assert_array_equal(few.score(TEXTS[:3], TEXTS[:3]), plain.score(TEXTS[:3], TEXTS[:3]))
+    np.testing.assert_array_equal(
+        few.score(TEXTS[:3], TEXTS[:3]), plain.score(TEXTS[:3], TEXTS[:3])
+    )
 
 
 @pytest.mark.slow
@@ -119,8 +137,12 @@ def test_a_saved_model_searches_the_shortlist(plain, tmp_path):
     path = export_servable(translator, tmp_path, signatures=["translate"])
     answers = tf.saved_model.load(str(path)).signatures["translate"](tf.constant(TEXTS))
     actual = translator.translate(TEXTS)
-    assert [text.decode() for text in answers["text"].numpy()] == [result.hypotheses[0][0] for result in actual]
-    np.testing.assert_allclose(answers["score"], [result.hypotheses[0][1] for result in actual], rtol=1e-4)
+    assert [text.decode() for text in answers["text"].numpy()] == [
+        result.hypotheses[0][0] for result in actual
+    ]
+    np.testing.assert_allclose(
+        answers["score"], [result.hypotheses[0][1] for result in actual], rtol=1e-4
+    )
     assert [result.hypotheses[0][0] for result in actual] != plain(TEXTS)
 
 
@@ -129,7 +151,9 @@ def test_a_shortlist_file_is_read_as_it_was_written(tmp_path):
     for vocab_size in (500, 70_000):
         shortlist = random_shortlist(vocab_size)
         write_shortlist(path, shortlist, [b"a", b"b"])
-        for read, written in zip(read_shortlist(path, vocab_size, vocab_size, [b"a", b"b"]), shortlist, strict=True):
+        for read, written in zip(
+            read_shortlist(path, vocab_size, vocab_size, [b"a", b"b"]), shortlist, strict=True
+        ):
             assert read.dtype == "int32"
             np.testing.assert_array_equal(read, written)
 
@@ -137,14 +161,18 @@ def test_a_shortlist_file_is_read_as_it_was_written(tmp_path):
 def test_a_shortlist_that_does_not_fit_is_refused(tmp_path):
     path = tmp_path / "shortlist.npz"
     write_shortlist(path, random_shortlist(500), [b"a"])
-    with pytest.raises(InvalidFileError, match="made with other tokenizers; make it again with keras"):
+    with pytest.raises(
+        InvalidFileError, match="made with other tokenizers; make it again with keras"
+    ):
         read_shortlist(path, 500, 500, [b"b"])
     with pytest.raises(DamagedFileError, match="does not hold ids of target tokens"):
         read_shortlist(path, 500, 300, [b"a"])
     with pytest.raises(DamagedFileError, match="tokens are missing"):
         read_shortlist(path, 501, 500, [b"a"])
     path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(DamagedFileError, match="its SHA-256 checksum is not the one in shortlist.npz.sha256"):
+    with pytest.raises(
+        DamagedFileError, match="its SHA-256 checksum is not the one in shortlist.npz.sha256"
+    ):
         read_shortlist(path, 500, 500, [b"a"])
     (tmp_path / "shortlist.npz.sha256").unlink()
     for content in (path.read_bytes(), b"", b"PK", b"nothing"):

@@ -1,19 +1,20 @@
-"""What a model that has learned its language does: it aligns nouns, and loses no sentence of a paragraph."""
+"""What a model that has learned its language does: it aligns nouns, and loses no sentence of a
+paragraph."""
 
 import re
 
 import keras
 import numpy as np
 import pytest
-from keras_transformer.training.recipe import load_recipe
-from keras_transformer.training.run.devices import make_strategy
-from keras_transformer.training.run.trainer import train
-from keras_transformer.training.text.corpus import SentencePairs
 from sacrebleu import corpus_bleu
 
 from examples.corpus import NOUN, english_s, generate
 from keras_transformer import Translator
 from keras_transformer.model_dir import ModelDir
+from keras_transformer.training.recipe import load_recipe
+from keras_transformer.training.run.devices import make_strategy
+from keras_transformer.training.run.trainer import train
+from keras_transformer.training.text.corpus import SentencePairs
 from keras_transformer.translation.graph import ALIGNMENT_LAYER
 
 # What the grammar translates into each German noun, in every number and case.
@@ -21,7 +22,11 @@ ENGLISH: dict[str, set[str]] = {}
 for english, _, german, german_plural in NOUN.values():
     singular, _, plural = english.partition("/")
     plural = plural or english_s(singular)
-    for form, translated in ((german, singular), (german_plural, plural), (f"{german_plural}n", plural)):
+    for form, translated in (
+        (german, singular),
+        (german_plural, plural),
+        (f"{german_plural}n", plural),
+    ):
         ENGLISH.setdefault(form, set()).add(translated)
 
 
@@ -37,7 +42,8 @@ def words_of(tokens):
 
 
 def noun_accuracy(alignments):
-    """How many nouns there are, and the share of those whose right word gets the most attention of all words."""
+    """How many nouns there are, and the share of those whose right word gets the most attention of
+    all words."""
     results = []
     for alignment in alignments:
         source, source_places = words_of(alignment.source)
@@ -63,7 +69,10 @@ def translator(pairs, tmp_path_factory):
     train_pairs, valid_pairs = pairs[:30_000], pairs[30_000:30_500]
     config = load_recipe("demo")
     keras.utils.set_random_seed(config.training.seed)
-    text = (SentencePairs(*map(list, zip(*some)), name=name) for name, some in (("t", train_pairs), ("v", valid_pairs)))
+    text = (
+        SentencePairs(*map(list, zip(*some)), name=name)
+        for name, some in (("t", train_pairs), ("v", valid_pairs))
+    )
     train(config, *text, ModelDir(path), make_strategy())
     return Translator.load(path)
 
@@ -75,10 +84,14 @@ def sources_and_targets(pairs):
 
 
 @pytest.mark.long
-def test_most_nouns_are_aligned_right_and_no_layer_is_better_than_the_default(translator, sources_and_targets):
+def test_most_nouns_are_aligned_right_and_no_layer_is_better_than_the_default(
+    translator, sources_and_targets
+):
     accuracies = {}
     for layer in range(-translator.model.config.depths[1], 0):
-        number, accuracies[layer] = noun_accuracy(translator.align(*sources_and_targets, layer=layer))
+        number, accuracies[layer] = noun_accuracy(
+            translator.align(*sources_and_targets, layer=layer)
+        )
         assert number > 500
     assert accuracies[ALIGNMENT_LAYER] > 0.9
     assert max(accuracies.values()) - accuracies[ALIGNMENT_LAYER] < 0.02

@@ -88,9 +88,12 @@ def test_batches_may_be_searched_side_by_side(translator):
     search = tf.function(translator.graph.search, input_signature=signature, autograph=False)
     graph = search.get_concrete_function().graph.as_graph_def()
     operations = {
-        node.op for part in (graph, *graph.library.function) for node in (getattr(part, "node", None) or part.node_def)
+        node.op
+        for part in (graph, *graph.library.function)
+        for node in (getattr(part, "node", None) or part.node_def)
     }
-    # A loop with a state outside of itself, a variable that it reads among others, waits for the round before.
+    # A loop with a state outside of itself, a variable that it reads among others, waits for the
+    # round before.
     assert "StatelessWhile" in operations and "While" not in operations
 
 
@@ -107,15 +110,23 @@ def test_a_text_is_translated_in_its_place_as_it_is_alone(translator):
 @pytest.mark.slow
 @pytest.mark.parametrize("beam_size", [1, 2])
 def test_forbidden_tokens_are_in_no_translation(wordpiece_model_dir, beam_size):
-    config = dataclasses.replace(ModelDir(wordpiece_model_dir).read_config().model, logits_bias=True)
+    config = dataclasses.replace(
+        ModelDir(wordpiece_model_dir).read_config().model, logits_bias=True
+    )
     tokenizer = Translator.load(wordpiece_model_dir).tokenizers.source
     model = build_transformer(config, dtype="float32")
     # Padding before the start token, then the unknown token, then one of all others.
     bias = np.zeros(tokenizer.vocab_size)
     bias[[tokenizer.pad_id, tokenizer.start_id, tokenizer.unk_id, 7]] = [400, 300, 200, 100]
     model.output_projection.bias.assign(bias)
-    for forbidden, chosen in (("none", tokenizer.pad_id), ("special", tokenizer.unk_id), ("unknown", 7)):
-        decoding = DecodingConfig(beam_size=beam_size, max_extra_tokens=3, forbidden_tokens=forbidden)
+    for forbidden, chosen in (
+        ("none", tokenizer.pad_id),
+        ("special", tokenizer.unk_id),
+        ("unknown", 7),
+    ):
+        decoding = DecodingConfig(
+            beam_size=beam_size, max_extra_tokens=3, forbidden_tokens=forbidden
+        )
         actual = Translator(model, tokenizer, decoding).graph.search(tf.constant(["Anna"]))
         assert np.all(actual.token_ids.numpy() == chosen) and actual.token_ids.shape[-1] > 3
 
@@ -131,13 +142,21 @@ def test_no_texts_blank_texts_and_bytes(translator, greedy):
         blank = searching.n_best(["", " ", " \t\n", "Anna sees a tree.", "   " * 50], 1)
         assert blank[:3] + blank[4:] == [[("", 0.0)]] * 4
         assert blank[3][0][0] == "Anna hat einen Baum, sieht!"
-        # No-break, ideographic and figure spaces, separators of lines and paragraphs, next line, invisible characters.
-        assert searching(["\u00a0", "\u3000 \u2007", "\u2028\n\u2029", "\v\x85", "\u200f \ufeff\u200b"]) == [""] * 5
+        # No-break, ideographic and figure spaces, separators of lines and paragraphs, next line,
+        # invisible characters.
+        assert (
+            searching(
+                ["\u00a0", "\u3000 \u2007", "\u2028\n\u2029", "\v\x85", "\u200f \ufeff\u200b"]
+            )
+            == [""] * 5
+        )
 
 
 def test_a_long_source_is_truncated_after_max_length_tokens(translator):
     kept = translator.model.config.max_length - 1
-    truncated = translator.tokenizers.target.detokenize(translator.tokenizers.target.tokenize([LONG])[:, :kept])
+    truncated = translator.tokenizers.target.detokenize(
+        translator.tokenizers.target.tokenize([LONG])[:, :kept]
+    )
     truncated = truncated.numpy()[0].decode()
     assert len(truncated) < len(LONG) and translator.num_tokens([truncated, LONG])[0] == kept + 1
     assert translator.n_best([LONG], 1) == translator.n_best([truncated], 1)
@@ -170,9 +189,13 @@ def test_a_beam_of_one_is_the_most_probable_token_at_each_step(greedy):
 @pytest.mark.slow
 def test_a_translation_has_at_most_max_extra_tokens_more_than_its_source(tiny_model_dir, greedy):
     sources = ["Anna sees a tree.", "Zoë", "the dog buys the bridge. Anna paints"]
-    longest = [greedy_ids(greedy, source, n + 3) for source, n in zip(sources, greedy.num_tokens(sources))]
+    longest = [
+        greedy_ids(greedy, source, n + 3) for source, n in zip(sources, greedy.num_tokens(sources))
+    ]
     for extra in (0, 3):
-        limited = Translator.load(tiny_model_dir, DecodingConfig(beam_size=1, max_extra_tokens=extra))
+        limited = Translator.load(
+            tiny_model_dir, DecodingConfig(beam_size=1, max_extra_tokens=extra)
+        )
         ids = [row[: n + extra] for row, n in zip(longest, greedy.num_tokens(sources))]
         expected = texts_of(greedy, ids)
         assert limited(sources) == expected
@@ -180,7 +203,9 @@ def test_a_translation_has_at_most_max_extra_tokens_more_than_its_source(tiny_mo
 
 
 @pytest.mark.slow
-def test_bfloat16_changes_scores_by_its_rounding_and_hardly_a_translation(tiny_model_dir, translator):
+def test_bfloat16_changes_scores_by_its_rounding_and_hardly_a_translation(
+    tiny_model_dir, translator
+):
     other = Translator.load(tiny_model_dir, precision="bfloat16")
     assert {weight.dtype for weight in other.model.weights} == {"bfloat16"}
     texts = [source for source, _ in sentence_pairs()]
@@ -190,13 +215,18 @@ def test_bfloat16_changes_scores_by_its_rounding_and_hardly_a_translation(tiny_m
     differences = np.abs(np.diff(same)) / np.maximum(np.abs(same).max(axis=1, keepdims=True), 1)
     # A bfloat16 is rounded by up to 2 ** -9; a score is at the end of a few dozen of them.
     assert 0 < differences.max() < 2**-5
-    with pytest.raises(ConfigError, match="precision must be one of float32, bfloat16, int8-weights; received"):
+    with pytest.raises(
+        ConfigError, match="precision must be one of float32, bfloat16, int8-weights; received"
+    ):
         Translator.load(tiny_model_dir, precision="half")
 
 
 @pytest.mark.slow
 def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir, translator):
-    rounded, by_hand = Translator.load(tiny_model_dir, precision="int8-weights"), Translator.load(tiny_model_dir)
+    rounded, by_hand = (
+        Translator.load(tiny_model_dir, precision="int8-weights"),
+        Translator.load(tiny_model_dir),
+    )
     num_matrices = 0
     for variable in by_hand.model.variables:
         weights = np.asarray(variable)
@@ -209,11 +239,15 @@ def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir,
             num_matrices += 1
     assert (rounded.precision, by_hand.precision) == ("int8-weights", "float32")
     integers = [weight.numpy() for weight in rounded.graph.weights if weight.dtype == tf.int8]
-    assert len(integers) == num_matrices == 17 and {np.abs(matrix).max() for matrix in integers} == {127}
+    assert len(integers) == num_matrices == 17 and {
+        np.abs(matrix).max() for matrix in integers
+    } == {127}
     texts = [source for source, _ in sentence_pairs()]
     actual, expected = rounded.n_best(texts, 1), by_hand.n_best(texts, 1)
     assert [row[0][0] for row in actual] == [row[0][0] for row in expected]
-    scores, exact = ([row[0][1] for row in rows] for rows in (expected, translator.n_best(texts, 1)))
+    scores, exact = (
+        [row[0][1] for row in rows] for rows in (expected, translator.n_best(texts, 1))
+    )
     np.testing.assert_allclose([row[0][1] for row in actual], scores, rtol=1e-4, atol=1e-5)
     assert np.abs(np.subtract(scores, exact)).max() > 1e-3
     np.testing.assert_allclose(rounded.score(texts, texts), by_hand.score(texts, texts), rtol=1e-4)
@@ -223,18 +257,29 @@ def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir,
 
 
 @pytest.mark.slow
-def test_what_does_not_fit_together_is_refused_in_one_line(translator, tiny_model_dir, wordpiece_model_dir):
+def test_what_does_not_fit_together_is_refused_in_one_line(
+    translator, tiny_model_dir, wordpiece_model_dir
+):
     for text in ("a", b"a"):
         for translate in (translator, translator.translate_document):
-            with pytest.raises(ValueError, match=f"texts must be a list of strings; received texts={text!r}"):
+            with pytest.raises(
+                ValueError, match=f"texts must be a list of strings; received texts={text!r}"
+            ):
                 translate(text)
-    with pytest.raises(ConfigError, match="language must be one of ar, cs, .*; received language='xx'"):
+    with pytest.raises(
+        ConfigError, match="language must be one of ar, cs, .*; received language='xx'"
+    ):
         translator.translate_document(["a"], "xx")
-    with pytest.raises(ValueError, match="must have the same length; received 1 sources and 2 targets"):
+    with pytest.raises(
+        ValueError, match="must have the same length; received 1 sources and 2 targets"
+    ):
         translator.score(["a"], ["a", "b"])
     model_dir = ModelDir(tiny_model_dir)
     model = model_dir.load_model(model_dir.read_config().model)
-    with pytest.raises(ConfigError, match="tokenizer.vocab_size must be the model's target_vocab_size=328; received"):
+    with pytest.raises(
+        ConfigError,
+        match="tokenizer.vocab_size must be the model's target_vocab_size=328; received",
+    ):
         Translator(model, Translator.load(wordpiece_model_dir).tokenizers, DecodingConfig())
 
 
@@ -249,7 +294,11 @@ WRONG_ARGUMENTS = [
     ((["\ud800"],), {}, "texts[0] must be without lone surrogates; received texts[0]='\\ud800'"),
     ((["a"], "2"), {}, "n must be of type int; received n='2'"),
     ((["a"],), {"prefixes": "x"}, "prefixes must be a list of strings; received prefixes='x'"),
-    ((["a"],), {"prefixes": ["b", "c"]}, "texts and prefixes must have the same length; received 1 texts and 2 prefix"),
+    (
+        (["a"],),
+        {"prefixes": ["b", "c"]},
+        "texts and prefixes must have the same length; received 1 texts and 2 prefix",
+    ),
     ((["a"],), {"sampling": 3}, "sampling must be a Sampling; received sampling=3"),
     ((["a"],), {"sampling": Sampling("x")}, "seed must be of type int; received seed='x'"),
     ((["a"],), {"sampling": Sampling(1, temperature=0.0)}, "temperature must be positive"),
@@ -270,9 +319,14 @@ def test_a_wrong_argument_is_one_line_and_leaves_the_translator_as_it_was(tiny_m
     # An integer of NumPy is not a wrong argument.
     texts = ["Anna sees a tree."]
     assert translator.n_best(texts, np.int64(2)) == translator.n_best(texts, 2)
-    sampled = [translator.translate(texts, sampling=Sampling(1, top_k=top_k)) for top_k in (np.int64(2), 2)]
+    sampled = [
+        translator.translate(texts, sampling=Sampling(1, top_k=top_k)) for top_k in (np.int64(2), 2)
+    ]
     assert sampled[0] == sampled[1]
-    assert translator.align(texts, texts, np.int64(0))[0].positions == translator.align(texts, texts)[0].positions
+    assert (
+        translator.align(texts, texts, np.int64(0))[0].positions
+        == translator.align(texts, texts)[0].positions
+    )
 
 
 @pytest.mark.slow
@@ -284,7 +338,9 @@ def test_a_translator_is_pickled_as_its_directory(tiny_model_dir, monkeypatch, t
     assert (other.decoding.beam_size, other.language) == (1, "en")
     assert other(["Anna sees a tree."]) == ["Anna hat einen Baum, sieht!"]
     by_hand = Translator(other.model, other.tokenizers, other.decoding)
-    with pytest.raises(ConfigError, match="only a Translator that was loaded from a model directory can be pickled"):
+    with pytest.raises(
+        ConfigError, match="only a Translator that was loaded from a model directory can be pickled"
+    ):
         pickle.dumps(by_hand)
 
 
@@ -300,11 +356,15 @@ def test_a_forked_process_is_told_that_it_cannot_translate(translator):
             os._exit(0)
     os.close(writing)
     with open(reading) as file:
-        assert file.read().startswith("a Translator cannot be used in a process that was forked after it was made")
+        assert file.read().startswith(
+            "a Translator cannot be used in a process that was forked after it was made"
+        )
     os.waitpid(child, 0)
 
 
-def test_translations_and_scores_tell_how_long_each_text_was_before_it_was_truncated(translator, greedy):
+def test_translations_and_scores_tell_how_long_each_text_was_before_it_was_truncated(
+    translator, greedy
+):
     texts = [LONG, "Anna", "", "the dog greets a tree."]
     expected = [len(row) + 1 for row in translator.tokenizers.source.tokenize(texts).to_list()]
     assert translator.num_tokens(texts).tolist() == expected
@@ -312,10 +372,15 @@ def test_translations_and_scores_tell_how_long_each_text_was_before_it_was_trunc
         translations = searching.translate(texts, searching.decoding.beam_size)
         lengths = [translation.source_length for translation in translations]
         # What is far beyond the limit is not counted.
-        assert lengths[1:] == expected[1:] and translator.model.config.max_length < lengths[0] < expected[0]
+        assert (
+            lengths[1:] == expected[1:]
+            and translator.model.config.max_length < lengths[0] < expected[0]
+        )
         n_best = searching.n_best(texts, searching.decoding.beam_size)
         assert [translation.hypotheses for translation in translations] == n_best
-        assert [translation.hypotheses[0][0] for translation in searching.translate(texts)] == searching(texts)
+        assert [
+            translation.hypotheses[0][0] for translation in searching.translate(texts)
+        ] == searching(texts)
     scores = translator.score_tokens(texts, texts[::-1])
     assert scores.source_lengths.tolist() == scores.target_lengths.tolist()[::-1] == lengths
     np.testing.assert_array_equal(scores.log_probs, translator.score(texts, texts[::-1]))
@@ -336,12 +401,18 @@ def test_what_cannot_be_read_of_a_text_is_not_tokenized(translator):
     assert scores.source_lengths.min() > most < scores.target_lengths.min()
 
 
-DOCUMENT = "Anna sees a tree. the dog buys two apples.  Zoë greets the bridge.\n\nAnna paints a tree.\n"
+DOCUMENT = (
+    "Anna sees a tree. the dog buys two apples.  Zoë greets the bridge.\n\nAnna paints a tree.\n"
+)
 
 
 @pytest.mark.slow
 def test_a_document_is_its_sentences_translated_with_their_white_space(translator):
-    sentences = ["Anna sees a tree. the dog buys two apples.", "Zoë greets the bridge.", "Anna paints a tree."]
+    sentences = [
+        "Anna sees a tree. the dog buys two apples.",
+        "Zoë greets the bridge.",
+        "Anna paints a tree.",
+    ]
     first, second, third = translator(sentences)
     documents = [DOCUMENT, "", " \n ", sentences[2], "\t" + sentences[1] + "\u2028" + sentences[2]]
     actual = translator.translate_document(documents)
@@ -359,25 +430,41 @@ def test_a_sentence_that_is_too_long_is_divided_and_not_cut(translator):
     sentence = ", ".join(source.removesuffix(".") for source, _ in sentence_pairs())
     assert translator.num_tokens([sentence])[0] > 5 * translator.model.config.max_length
     (actual,) = translator.translate_document([sentence])
-    assert not actual.was_cut and translator.translate([sentence])[0].source_length > translator.model.config.max_length
-    count_tokens, max_tokens = translator.graph.codec.count_source_tokens, translator.model.config.max_length - 1
+    assert (
+        not actual.was_cut
+        and translator.translate([sentence])[0].source_length > translator.model.config.max_length
+    )
+    count_tokens, max_tokens = (
+        translator.graph.codec.count_source_tokens,
+        translator.model.config.max_length - 1,
+    )
     parts = divide_long_sentences(tf.ragged.constant([[sentence]]), count_tokens, max_tokens)
     parts = [part.decode() for part in parts.to_list()[0]]
     assert "".join(parts) == sentence and all(part.endswith(", ") for part in parts[:-1])
     assert actual.text == " ".join(translator([part.strip() for part in parts]))
-    actual = translator.translate_document(["Anna. Zoë.", "x" * 5000, "Anna. " + "y" * 5000 + " z. Zoë"])
+    actual = translator.translate_document(
+        ["Anna. Zoë.", "x" * 5000, "Anna. " + "y" * 5000 + " z. Zoë"]
+    )
     assert [result.was_cut for result in actual] == [False, True, True]
 
 
-def test_sentences_without_spaces_between_them_get_one_where_the_translation_needs_it(translator, monkeypatch):
+def test_sentences_without_spaces_between_them_get_one_where_the_translation_needs_it(
+    translator, monkeypatch
+):
     def search(texts, n_best=1):
         swapped = tf.strings.regex_replace(texts, "。", ".")
         swapped = tf.where(tf.strings.regex_full_match(texts, ".*!"), "！", swapped)
         return Translations(swapped[:, None], None, None, tf.ones_like(tf.strings.length(texts)))
 
     monkeypatch.setattr(translator.graph, "search", search)
-    actual = translator.graph.translate_documents(tf.constant(["一。二。三。", "A! B! C! ", "一。 二。"]), "zh")
-    assert [text.decode() for text in actual.texts.numpy()] == ["一. 二. 三.", "！ ！ ！ ", "一. 二."]
+    actual = translator.graph.translate_documents(
+        tf.constant(["一。二。三。", "A! B! C! ", "一。 二。"]), "zh"
+    )
+    assert [text.decode() for text in actual.texts.numpy()] == [
+        "一. 二. 三.",
+        "！ ！ ！ ",
+        "一. 二.",
+    ]
     actual = translator.graph.translate_documents(tf.constant(["一!二。!二"]), "zh")
     assert actual.texts.numpy()[0].decode() == "一!二. !二"
 
@@ -391,24 +478,37 @@ def copies(texts, n_best=1):
 def test_a_document_of_too_many_sentences_is_cut_and_that_is_said(translator, monkeypatch):
     monkeypatch.setattr(translator.graph, "search", copies)
     monkeypatch.setattr(documents, "MAX_SENTENCES", 3)
-    actual = translator.graph.translate_documents(tf.constant(["Anna.\nZoë.\n" * 3, "Anna.\nZoë.\nAnna."]))
+    actual = translator.graph.translate_documents(
+        tf.constant(["Anna.\nZoë.\n" * 3, "Anna.\nZoë.\nAnna."])
+    )
     assert actual.was_cut.numpy().tolist() == [True, False]
     assert actual.texts.numpy()[0].count(b"\n") == 3
-    whole = translator.graph.translate_documents(tf.constant(["Anna.\nZoë.\nAnna.\n", "Anna.\nZoë.\n"]))
+    whole = translator.graph.translate_documents(
+        tf.constant(["Anna.\nZoë.\nAnna.\n", "Anna.\nZoë.\n"])
+    )
     assert not whole.was_cut.numpy().any()
     # What a sentence has with its end token; the third begins after so many.
-    monkeypatch.setattr(documents, "MAX_TOKENS", int(sum(translator.num_tokens(["Anna.\n", "Zoë.\n"]))))
+    monkeypatch.setattr(
+        documents, "MAX_TOKENS", int(sum(translator.num_tokens(["Anna.\n", "Zoë.\n"])))
+    )
     texts = ["Anna.\nZoë.\nAnna.", "Anna.\nZoë.\n", "", "Anna sees. " * 3]
     actual = translator.graph.translate_documents(tf.constant(texts))
     assert actual.was_cut.numpy().tolist() == [True, False, False, True]
     assert actual.texts.numpy()[0] == whole.texts.numpy()[1] == actual.texts.numpy()[1]
     monkeypatch.setattr(documents, "MAX_TOKENS", 1)
-    actual = translator.graph.translate_documents(tf.constant(["Anna.\nZoë.\nAnna.", "Anna.\nZoë."]))
+    actual = translator.graph.translate_documents(
+        tf.constant(["Anna.\nZoë.\nAnna.", "Anna.\nZoë."])
+    )
     assert actual.was_cut.numpy().all() and actual.texts.numpy()[0].count(b"\n") == 1
 
 
 def test_bytes_that_are_not_utf_8_do_no_harm_in_a_document(translator):
-    bad = [b"\xff\xfe. A", b"Anna sees a tree.\n\xed\xa0\x80", bytes(range(256)), b"\xef\xb7\x90d. A\xef\xb7"]
+    bad = [
+        b"\xff\xfe. A",
+        b"Anna sees a tree.\n\xed\xa0\x80",
+        bytes(range(256)),
+        b"\xef\xb7\x90d. A\xef\xb7",
+    ]
     read = [text.decode() for text in tf.strings.unicode_transcode(bad, "UTF-8", "UTF-8").numpy()]
     assert translator.translate_document(bad) == translator.translate_document(read)
     first = translator.translate_document(["Anna sees a tree.\n", *bad])[0]
@@ -416,18 +516,34 @@ def test_bytes_that_are_not_utf_8_do_no_harm_in_a_document(translator):
 
 
 @pytest.mark.slow
-def test_the_language_of_a_translator_divides_its_documents(tiny_model_dir, translator, monkeypatch):
+def test_the_language_of_a_translator_divides_its_documents(
+    tiny_model_dir, translator, monkeypatch
+):
     text = "Anna sees approx. Zoë. Anna buys a tree."
     english = Translator.load(tiny_model_dir, language="en")
     monkeypatch.setattr(english.graph, "search", copies)
     monkeypatch.setattr(translator.graph, "search", copies)
 
     def divided(translator, language=None):
-        return translator.graph.translate_documents(tf.constant([text]), language).texts.numpy()[0].decode()
+        return (
+            translator.graph.translate_documents(tf.constant([text]), language)
+            .texts.numpy()[0]
+            .decode()
+        )
 
-    assert divided(english) == divided(translator, "en") == "|Anna sees approx. Zoë.| |Anna buys a tree.|"
-    assert divided(english, "de") == divided(translator) == "|Anna sees approx.| |Zoë.| |Anna buys a tree.|"
-    with pytest.raises(ConfigError, match="language must be one of ar, cs, .*; received language='German'"):
+    assert (
+        divided(english)
+        == divided(translator, "en")
+        == "|Anna sees approx. Zoë.| |Anna buys a tree.|"
+    )
+    assert (
+        divided(english, "de")
+        == divided(translator)
+        == "|Anna sees approx.| |Zoë.| |Anna buys a tree.|"
+    )
+    with pytest.raises(
+        ConfigError, match="language must be one of ar, cs, .*; received language='German'"
+    ):
         Translator.load(tiny_model_dir, language="German")
 
 
@@ -437,27 +553,43 @@ def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_text_only(trans
     sampling = Sampling(seed=3, temperature=2.0)
     actual = translator.translate(sources, sampling=sampling)
     assert actual == translator.translate(sources, sampling=sampling)
-    alone = [translator.translate([sources[i]], sampling=sampling._replace(first_row=i))[0] for i in (0, 7, 47)]
-    assert [result.hypotheses[0][0] for result in alone] == [actual[i].hypotheses[0][0] for i in (0, 7, 47)]
+    alone = [
+        translator.translate([sources[i]], sampling=sampling._replace(first_row=i))[0]
+        for i in (0, 7, 47)
+    ]
+    assert [result.hypotheses[0][0] for result in alone] == [
+        actual[i].hypotheses[0][0] for i in (0, 7, 47)
+    ]
     other = translator.translate(sources, sampling=sampling._replace(seed=4))
     assert sum(a.hypotheses[0][0] != b.hypotheses[0][0] for a, b in zip(actual, other)) > 30
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampling", [Sampling(1, top_k=1), Sampling(1, top_p=1e-6), Sampling(1, temperature=1e-3)])
+@pytest.mark.parametrize(
+    "sampling", [Sampling(1, top_k=1), Sampling(1, top_p=1e-6), Sampling(1, temperature=1e-3)]
+)
 def test_of_one_token_or_of_hardly_any_probability_the_best_are_drawn(translator, sampling):
     sources = [source for source, _ in sentence_pairs()]
-    actual = [result.hypotheses[0][0] for result in translator.translate(sources, sampling=sampling)]
-    assert actual == Translator(translator.model, translator.tokenizers, DecodingConfig(beam_size=1))(sources)
+    actual = [
+        result.hypotheses[0][0] for result in translator.translate(sources, sampling=sampling)
+    ]
+    assert actual == Translator(
+        translator.model, translator.tokenizers, DecodingConfig(beam_size=1)
+    )(sources)
 
 
 @pytest.fixture
 def ids_of(wordpiece_model_dir):
-    """Searches with rules, by a model that has learned nothing and repeats itself; returns the ids that are found."""
+    """Searches with rules, by a model that has learned nothing and repeats itself; returns the ids
+    that are found."""
 
     def search(**options):
-        translator = Translator.load(wordpiece_model_dir, DecodingConfig(max_extra_tokens=12, **options))
-        translations = translator.graph.search(tf.constant(["Anna sees a tree.", "the dog buys two apples."]))
+        translator = Translator.load(
+            wordpiece_model_dir, DecodingConfig(max_extra_tokens=12, **options)
+        )
+        translations = translator.graph.search(
+            tf.constant(["Anna sees a tree.", "the dog buys two apples."])
+        )
         return [[int(i) for i in row if i] for row in translations.token_ids.numpy()[:, 0]]
 
     return search
@@ -475,5 +607,7 @@ def test_the_configuration_s_rules_hold_for_translations(ids_of, beam_size):
     assert any(map(repeats, ids_of(beam_size=beam_size)))
     bound = ids_of(beam_size=beam_size, no_repeat_ngram_size=2, min_length=9)
     assert not any(map(repeats, bound)) and all(len(ids) >= 9 for ids in bound)
-    without_repetition = ids_of(beam_size=beam_size, repetition_penalty=100.0, no_repeat_ngram_size=1)
+    without_repetition = ids_of(
+        beam_size=beam_size, repetition_penalty=100.0, no_repeat_ngram_size=1
+    )
     assert all(len(set(ids)) == len(ids) for ids in without_repetition)

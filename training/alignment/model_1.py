@@ -1,11 +1,13 @@
-"""IBM Model 1 (Brown et al., 1993) of subwords, in both directions, and of words that translate each other.
+"""IBM Model 1 (Brown et al., 1993) of subwords, in both directions, and of words that translate
+each other.
 
-Each token of one side comes from one token of the other, any of them with the same probability beforehand. The end
-token, with which every sentence ends, takes the place of the empty word: what has no translation comes from it.
+Each token of one side comes from one token of the other, any of them with the same probability
+beforehand. The end token, with which every sentence ends, takes the place of the empty word: what
+has no translation comes from it.
 
-The probabilities are learned by expectation maximization. A pass over the text counts how often each pair of tokens is
-expected to be linked; the counts, divided by their sums, are the probabilities of the next pass. Only tokens that
-share a sentence pair have an entry.
+The probabilities are learned by expectation maximization. A pass over the text counts how often
+each pair of tokens is expected to be linked; the counts, divided by their sums, are the
+probabilities of the next pass. Only tokens that share a sentence pair have an entry.
 """
 
 import dataclasses
@@ -22,7 +24,8 @@ from keras_transformer.tokenizers.placeholders import IN_A_WORD
 from ..text.corpus import SentencePairs, in_chunks
 
 PASSES = 5
-# What bounds memory: pairs of tokens whose probabilities are kept, 16 bytes each, and links looked at together.
+# What bounds memory: pairs of tokens whose probabilities are kept, 16 bytes each, and links looked
+# at together.
 _CAPACITY = 2**24
 _LINKS_PER_BLOCK = 2**21
 # A key is a pair of token ids.
@@ -39,7 +42,8 @@ _WORDS_PER_SENTENCE = 256
 _WORD = regex.compile(IN_A_WORD)
 # What may be between the words of a phrase.
 _BETWEEN = regex.compile(r"[ \-'’]")
-# The number of the empty word, with which a sentence ends as with an end token, and of words that are not known.
+# The number of the empty word, with which a sentence ends as with an end token, and of words that
+# are not known.
 _EMPTY, _UNKNOWN = 0, 1
 
 Keys = Annotated[np.ndarray, "int64 (n,), ascending"]
@@ -49,7 +53,9 @@ class Links(NamedTuple):
     """All pairs of a source token and a target token that share one of some sentence pairs."""
 
     keys: np.ndarray  # int64 (num_links,), the two tokens
-    source_places: np.ndarray  # int64 (num_links,), the place of the source token among all of these sentence pairs
+    source_places: (
+        np.ndarray
+    )  # int64 (num_links,), the place of the source token among all of these sentence pairs
     target_places: np.ndarray  # int64 (num_links,), likewise
 
 
@@ -69,8 +75,11 @@ class Counts(NamedTuple):
         return self.keys % _SOURCE
 
     def probabilities(self) -> "Counts":
-        """Returns the probability of each target token given a source token, and the other way round."""
-        return Counts(self.keys, _share(self.forward, self.source_ids), _share(self.backward, self.target_ids))
+        """Returns the probability of each target token given a source token, and the other way
+        round."""
+        return Counts(
+            self.keys, _share(self.forward, self.source_ids), _share(self.backward, self.target_ids)
+        )
 
 
 class Sentences(NamedTuple):
@@ -98,15 +107,20 @@ def links_of(source: Sentences, target: Sentences) -> Links:
     source_places = np.repeat(np.arange(len(source.token_ids)), links_per_token)
     first_links = np.cumsum(links_per_token) - links_per_token
     first_targets = np.repeat(np.cumsum(target_lengths) - target_lengths, source_lengths)
-    target_places = np.arange(len(source_places)) + np.repeat(first_targets - first_links, links_per_token)
-    keys = source.token_ids.astype("int64")[source_places] * _SOURCE + target.token_ids[target_places]
+    target_places = np.arange(len(source_places)) + np.repeat(
+        first_targets - first_links, links_per_token
+    )
+    keys = (
+        source.token_ids.astype("int64")[source_places] * _SOURCE + target.token_ids[target_places]
+    )
     return Links(keys, source_places, target_places)
 
 
 def in_blocks(
     source: Sentences, target: Sentences, max_links: int = _LINKS_PER_BLOCK
 ) -> Iterator[tuple[Sentences, Sentences]]:
-    """Divides sentence pairs into blocks with at most as many links, or of one pair, in their order."""
+    """Divides sentence pairs into blocks with at most as many links, or of one pair, in their
+    order."""
     num_links = np.cumsum(source.lengths.astype("int64") * target.lengths)
     begin = 0
     while begin < len(num_links):
@@ -117,7 +131,8 @@ def in_blocks(
 
 
 def expected_counts(links: Links, probabilities: Counts | None) -> Counts:
-    """Returns how often each pair of tokens is expected to be linked, given what a pass before found.
+    """Returns how often each pair of tokens is expected to be linked, given what a pass before
+    found.
 
     A pair without a probability has 0; without any probabilities, all are equal.
     """
@@ -127,12 +142,18 @@ def expected_counts(links: Links, probabilities: Counts | None) -> Counts:
         forward, backward = _look_up(probabilities, keys)
     return Counts(
         keys,
-        np.bincount(places, _share(forward[places], links.target_places), len(keys)).astype("float32"),
-        np.bincount(places, _share(backward[places], links.source_places), len(keys)).astype("float32"),
+        np.bincount(places, _share(forward[places], links.target_places), len(keys)).astype(
+            "float32"
+        ),
+        np.bincount(places, _share(backward[places], links.source_places), len(keys)).astype(
+            "float32"
+        ),
     )
 
 
-def count_links(parts: Iterable[tuple[Sentences, Sentences]], probabilities: Counts | None, bar: ProgressBar) -> Counts:
+def count_links(
+    parts: Iterable[tuple[Sentences, Sentences]], probabilities: Counts | None, bar: ProgressBar
+) -> Counts:
     """Makes a pass over the parts of a text: sums the expected counts of all sentence pairs."""
     table = CountTable(_CAPACITY)
     for source, target in parts:
@@ -142,8 +163,11 @@ def count_links(parts: Iterable[tuple[Sentences, Sentences]], probabilities: Cou
     return table.total()
 
 
-def learn_probabilities(read: Callable[[], Iterable[tuple[Sentences, Sentences]]], num_pairs: int, task: str) -> Counts:
-    """Learns the probabilities of a text, of which `read` returns the parts once for each pass, in five passes."""
+def learn_probabilities(
+    read: Callable[[], Iterable[tuple[Sentences, Sentences]]], num_pairs: int, task: str
+) -> Counts:
+    """Learns the probabilities of a text, of which `read` returns the parts once for each pass, in
+    five passes."""
     probabilities = None
     with ProgressBar(task, "sentence pairs", PASSES * num_pairs) as bar:
         for _ in range(PASSES):
@@ -152,8 +176,11 @@ def learn_probabilities(read: Callable[[], Iterable[tuple[Sentences, Sentences]]
     return probabilities
 
 
-def best_links(source: Sentences, target: Sentences, probabilities: Counts) -> Iterator[list[tuple[int, int]]]:
-    """Finds the most probable links of sentence pairs: those on which both directions agree, without end tokens.
+def best_links(
+    source: Sentences, target: Sentences, probabilities: Counts
+) -> Iterator[list[tuple[int, int]]]:
+    """Finds the most probable links of sentence pairs: those on which both directions agree,
+    without end tokens.
 
     Yields:
         For each pair the places of tokens in source and target, in the order of the source.
@@ -161,9 +188,14 @@ def best_links(source: Sentences, target: Sentences, probabilities: Counts) -> I
     links = links_of(source, target)
     forward, backward = _look_up(probabilities, links.keys)
     is_best = _is_best(forward, links.target_places) & _is_best(backward, links.source_places)
-    first_source, first_target = (np.cumsum(side.lengths) - side.lengths for side in (source, target))
+    first_source, first_target = (
+        np.cumsum(side.lengths) - side.lengths for side in (source, target)
+    )
     sentences = np.repeat(np.arange(len(source.lengths)), source.lengths)[links.source_places]
-    places = links.source_places - first_source[sentences], links.target_places - first_target[sentences]
+    places = (
+        links.source_places - first_source[sentences],
+        links.target_places - first_target[sentences],
+    )
     for side, place in zip((source, target), places, strict=True):
         is_best &= place < side.lengths[sentences] - 1
     chosen = np.stack(places, axis=1)[is_best]
@@ -173,16 +205,22 @@ def best_links(source: Sentences, target: Sentences, probabilities: Counts) -> I
 
 
 def _is_best(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Whether a value is the highest of its group; ties go to the first, and no value of a group of zeros is chosen."""
+    """Whether a value is the highest of its group; ties go to the first, and no value of a group of
+    zeros is chosen."""
     order = np.lexsort((-values, groups))
-    firsts = order[np.flatnonzero(np.concatenate([[True], groups[order][1:] != groups[order][:-1]])[: len(order)])]
+    firsts = order[
+        np.flatnonzero(
+            np.concatenate([[True], groups[order][1:] != groups[order][:-1]])[: len(order)]
+        )
+    ]
     is_best = np.zeros(len(values), "bool")
     is_best[firsts] = values[firsts] > 0
     return is_best
 
 
 class CountTable:
-    """The sum of counts, of at most `capacity` pairs of tokens: those of the rarest pairs are left out.
+    """The sum of counts, of at most `capacity` pairs of tokens: those of the rarest pairs are left
+    out.
 
     It holds half as many more.
     """
@@ -208,7 +246,9 @@ class CountTable:
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         firsts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)])
-        self._total = Counts(keys[firsts], *(np.add.reduceat(column[order], firsts) for column in counts))
+        self._total = Counts(
+            keys[firsts], *(np.add.reduceat(column[order], firsts) for column in counts)
+        )
         if len(firsts) > self._capacity:
             highest = np.maximum(self._total.forward, self._total.backward)
             kept = np.sort(np.argpartition(-highest, self._capacity)[: self._capacity])
@@ -234,11 +274,14 @@ def _find(keys: Keys, wanted: Keys) -> tuple[np.ndarray, np.ndarray]:
 def _share(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Values divided by the sums of their groups; 0 where the sum is 0."""
     sums = np.bincount(groups, values)[groups]
-    return np.divide(values, sums, out=np.zeros(len(values), "float32"), where=sums > 0, casting="same_kind")
+    return np.divide(
+        values, sums, out=np.zeros(len(values), "float32"), where=sums > 0, casting="same_kind"
+    )
 
 
 class Term(NamedTuple):
-    """A word or phrase of a source, from its first character to before `end`, and its translation."""
+    """A word or phrase of a source, from its first character to before `end`, and its
+    translation."""
 
     begin: int
     end: int
@@ -263,17 +306,22 @@ class Lexicon:
     probabilities: Counts
 
     def terms(self, sources: Sequence[str], targets: Sequence[str]) -> Iterator[list[Term]]:
-        """Finds the words and phrases of sources whose translation is in the target, in their order.
+        """Finds the words and phrases of sources whose translation is in the target, in their
+        order.
 
-        Each of two words is the most probable translation of the other in this pair of sentences. Up to three that
-        follow each other on both sides in the same order are a phrase.
+        Each of two words is the most probable translation of the other in this pair of sentences.
+        Up to three that follow each other on both sides in the same order are a phrase.
         """
         words = [[list(_words(text)) for text in texts] for texts in (sources, targets)]
-        numbered = [_numbered(side, numbers) for side, numbers in zip(words, self.numbers, strict=True)]
+        numbered = [
+            _numbered(side, numbers) for side, numbers in zip(words, self.numbers, strict=True)
+        ]
         links = itertools.chain.from_iterable(
             best_links(*block, self.probabilities) for block in in_blocks(numbered[0], numbered[1])
         )
-        for source, target, source_words, target_words, pair_links in zip(sources, targets, *words, links, strict=True):
+        for source, target, source_words, target_words, pair_links in zip(
+            sources, targets, *words, links, strict=True
+        ):
             yield list(_phrases(source, target, source_words, target_words, pair_links))
 
 
@@ -291,13 +339,18 @@ def learn_lexicon(pairs: SentencePairs, max_share: float = _MAX_SHARE) -> Lexico
         for side, known in zip(sides, numbers, strict=True):
             for word in itertools.chain.from_iterable(side):
                 known.setdefault(word.text, len(known) + _UNKNOWN + 1)
-        source, target = (_numbered(side, known) for side, known in zip(sides, numbers, strict=True))
+        source, target = (
+            _numbered(side, known) for side, known in zip(sides, numbers, strict=True)
+        )
         parts.append((source, target))
     num_pairs = sum(len(source.lengths) for source, _ in parts)
     probabilities = learn_probabilities(lambda: parts, num_pairs, "aligning words")
     is_strong = np.minimum(probabilities.forward, probabilities.backward) >= _MIN_PROBABILITY
     for ids, known, sentences in zip(
-        (probabilities.source_ids, probabilities.target_ids), numbers, zip(*parts, strict=True), strict=True
+        (probabilities.source_ids, probabilities.target_ids),
+        numbers,
+        zip(*parts, strict=True),
+        strict=True,
     ):
         shares = _shares(sentences, len(known) + _UNKNOWN + 1)
         is_strong &= (ids > _UNKNOWN) & (shares[ids] <= max_share)
@@ -318,7 +371,8 @@ def _words(text: str) -> Iterator[_Word]:
 def _numbered(sentences: Iterable[list[_Word]], numbers: dict[str, int]) -> Sentences:
     rows = [[*(numbers.get(word.text, _UNKNOWN) for word in words), _EMPTY] for words in sentences]
     return Sentences(
-        np.fromiter(itertools.chain.from_iterable(rows), "int32"), np.array([len(row) for row in rows], "int64")
+        np.fromiter(itertools.chain.from_iterable(rows), "int32"),
+        np.array([len(row) for row in rows], "int64"),
     )
 
 
@@ -327,12 +381,18 @@ def _shares(parts: Sequence[Sentences], number: int) -> Annotated[np.ndarray, "f
     counts = np.zeros(number)
     for part in parts:
         sentences = np.repeat(np.arange(len(part.lengths)), part.lengths)
-        counts += np.bincount(np.unique(sentences * number + part.token_ids) % number, minlength=number)
+        counts += np.bincount(
+            np.unique(sentences * number + part.token_ids) % number, minlength=number
+        )
     return counts / max(sum(len(part.lengths) for part in parts), 1)
 
 
 def _phrases(
-    source: str, target: str, source_words: list[_Word], target_words: list[_Word], links: list[tuple[int, int]]
+    source: str,
+    target: str,
+    source_words: list[_Word],
+    target_words: list[_Word],
+    links: list[tuple[int, int]],
 ) -> Iterator[Term]:
     begin = 0
     while begin < len(links):
@@ -350,4 +410,7 @@ def _phrases(
 
 
 def _follows(text: str, words: list[_Word], first: int, second: int) -> bool:
-    return second == first + 1 and _BETWEEN.fullmatch(text[words[first].end : words[second].begin]) is not None
+    return (
+        second == first + 1
+        and _BETWEEN.fullmatch(text[words[first].end : words[second].begin]) is not None
+    )

@@ -1,4 +1,5 @@
-"""A shortlist for a model: the target tokens that may translate each source token, learned from a parallel text."""
+"""A shortlist for a model: the target tokens that may translate each source token, learned from a
+parallel text."""
 
 import hashlib
 import itertools
@@ -37,11 +38,13 @@ _SENTENCES_PER_ALIGNMENT = 1024
 _log = logging.getLogger(__name__)
 
 
-def build_shortlist(model_dir: ModelDir, pairs: SentencePairs, links_path: str | None = None) -> None:
+def build_shortlist(
+    model_dir: ModelDir, pairs: SentencePairs, links_path: str | None = None
+) -> None:
     """Learns a shortlist from a parallel text and writes it into a model directory.
 
-    If this was stopped before, it resumes after the last completed pass. Parts of sentences that the model does not
-    read are ignored.
+    If this was stopped before, it resumes after the last completed pass. Parts of sentences that
+    the model does not read are ignored.
 
     Args:
         links_path: a file for the links of each pair, see `write_links`. Defaults to None: none.
@@ -51,13 +54,20 @@ def build_shortlist(model_dir: ModelDir, pairs: SentencePairs, links_path: str |
         LockedError: Another process does this in the directory.
     """
     config = model_dir.read_config()
-    tokenizers, max_length = load_tokenizers(model_dir.path, config.tokenizer), config.model.max_length
+    tokenizers, max_length = (
+        load_tokenizers(model_dir.path, config.tokenizer),
+        config.model.max_length,
+    )
     with locked(model_dir.path / ".align.lock", "another process makes the shortlist here"):
         counts = _learn_counts(model_dir.alignment_path, pairs, tokenizers, max_length)
         if links_path is not None:
             probabilities = counts.probabilities()
             tokenized = _tokenized(pairs, tokenizers, max_length)
-            links = (best_links(*block, probabilities) for sentences in tokenized for block in in_blocks(*sentences))
+            links = (
+                best_links(*block, probabilities)
+                for sentences in tokenized
+                for block in in_blocks(*sentences)
+            )
             write_links(links_path, len(pairs), itertools.chain.from_iterable(links))
         shortlist = shortlist_of(counts, tokenizers)
         files = [tokenizer.file_content for tokenizer in tokenizers.files().values()]
@@ -65,13 +75,15 @@ def build_shortlist(model_dir: ModelDir, pairs: SentencePairs, links_path: str |
         remove_with_checksum(model_dir.alignment_path)
     per_token = np.count_nonzero(shortlist.by_source, axis=1).mean()
     _log.info(
-        f"{model_dir.shortlist_path}: {len(shortlist.always):,} target tokens always, and {per_token:.1f} for each "
+        f"{model_dir.shortlist_path}: {len(shortlist.always):,} target tokens always, and "
+        f"{per_token:.1f} for each "
         "source token"
     )
 
 
 def shortlist_of(counts: Counts, tokenizers: TokenizerPair) -> Shortlist:
-    """Chooses for each source token the target tokens that come from it with the highest probabilities.
+    """Chooses for each source token the target tokens that come from it with the highest
+    probabilities.
 
     A source token that is a target token too may stay as it is.
     """
@@ -90,17 +102,27 @@ def shortlist_of(counts: Counts, tokenizers: TokenizerPair) -> Shortlist:
     return Shortlist(by_source, always)
 
 
-def attention_links(translator: Translator, pairs: SentencePairs) -> Iterator[list[tuple[int, int]]]:
-    """Yields from which source token each target token comes, without end tokens, by a model with guided alignment."""
+def attention_links(
+    translator: Translator, pairs: SentencePairs
+) -> Iterator[list[tuple[int, int]]]:
+    """Yields from which source token each target token comes, without end tokens, by a model with
+    guided alignment."""
     for chunk in in_chunks(zip(pairs.source, pairs.target), _SENTENCES_PER_ALIGNMENT):
         sources, targets = zip(*chunk)
         for alignment in translator.align(sources, targets):
             end = len(alignment.source) - 1
-            yield [(source, target) for target, source in enumerate(alignment.positions[:-1]) if source != end]
+            yield [
+                (source, target)
+                for target, source in enumerate(alignment.positions[:-1])
+                if source != end
+            ]
 
 
-def write_links(path: str | os.PathLike[str], number: int, links_of_pairs: Iterable[list[tuple[int, int]]]) -> None:
-    """Writes a line for each of `number` pairs with the places, from 0, of aligned tokens: "0-0 1-2"."""
+def write_links(
+    path: str | os.PathLike[str], number: int, links_of_pairs: Iterable[list[tuple[int, int]]]
+) -> None:
+    """Writes a line for each of `number` pairs with the places, from 0, of aligned tokens: "0-0
+    1-2"."""
     with (
         replacing(path) as temporary,
         open(temporary, "w") as file,
@@ -113,13 +135,16 @@ def write_links(path: str | os.PathLike[str], number: int, links_of_pairs: Itera
 def _same_pieces(tokenizers: TokenizerPair) -> Annotated[np.ndarray, "int32 (source_vocab_size,)"]:
     """For each source token the same target token, or 0."""
     source, target = (
-        tokenizer.id_to_piece(tf.range(tokenizer.vocab_size)).numpy().tolist() for tokenizer in tokenizers
+        tokenizer.id_to_piece(tf.range(tokenizer.vocab_size)).numpy().tolist()
+        for tokenizer in tokenizers
     )
     places = {token: place for place, token in enumerate(target)}
     return np.array([places.get(token, Tokenizer.pad_id) for token in source], "int32")
 
 
-def _learn_counts(path: pathlib.Path, pairs: SentencePairs, tokenizers: TokenizerPair, max_length: int) -> Counts:
+def _learn_counts(
+    path: pathlib.Path, pairs: SentencePairs, tokenizers: TokenizerPair, max_length: int
+) -> Counts:
     # What counts depend on, for short.
     text = fingerprint_of(zip(pairs.source, pairs.target))
     contents = [hashlib.sha256(tokenizer.file_content).hexdigest() for tokenizer in tokenizers]
@@ -127,7 +152,9 @@ def _learn_counts(path: pathlib.Path, pairs: SentencePairs, tokenizers: Tokenize
     done, counts = _read_state(path, name)
     if done:
         _log.info(f"resuming after pass {done} of {PASSES}")
-    with ProgressBar("aligning", "sentence pairs", PASSES * len(pairs), done=done * len(pairs)) as bar:
+    with ProgressBar(
+        "aligning", "sentence pairs", PASSES * len(pairs), done=done * len(pairs)
+    ) as bar:
         for number in range(done + 1, PASSES + 1):
             bar.details = f"pass {number} of {PASSES}"
             probabilities = None if counts is None else counts.probabilities()
@@ -136,7 +163,10 @@ def _learn_counts(path: pathlib.Path, pairs: SentencePairs, tokenizers: Tokenize
                 np.savez(file, name=np.array(name), passes=np.array(number), **counts._asdict())
     assert counts is not None  # There is at least one pass.
     if not len(counts.keys):
-        raise ConfigError(f"{pairs.name}: none of the {counted(len(pairs), 'sentence pair')} has text on both sides")
+        raise ConfigError(
+            f"{pairs.name}: none of the {counted(len(pairs), 'sentence pair')} has text on both "
+            f"sides"
+        )
     return counts
 
 
@@ -150,10 +180,16 @@ def _tokenized(
         ]
         # A pair of which a side is empty has no links: not even end tokens.
         is_whole = np.all([side.row_lengths() > 0 for side in sides], axis=0)
-        with_ends = [tf.concat([side, tf.fill([side.nrows(), 1], Tokenizer.end_id)], axis=1) for side in sides]
+        with_ends = [
+            tf.concat([side, tf.fill([side.nrows(), 1], Tokenizer.end_id)], axis=1)
+            for side in sides
+        ]
         lengths = [side.row_lengths().numpy() for side in with_ends]
         source, target = (
-            Sentences(side.flat_values.numpy()[np.repeat(is_whole, lengths_of_side)], lengths_of_side * is_whole)
+            Sentences(
+                side.flat_values.numpy()[np.repeat(is_whole, lengths_of_side)],
+                lengths_of_side * is_whole,
+            )
             for side, lengths_of_side in zip(with_ends, lengths, strict=True)
         )
         yield source, target

@@ -1,4 +1,5 @@
-"""What is drawn anew each time a text is read: the shapes that users write, terms with translations, subwords."""
+"""What is drawn anew each time a text is read: the shapes that users write, terms with
+translations, subwords."""
 
 import dataclasses
 import functools
@@ -45,7 +46,8 @@ Change = Callable[[str, str, random.Random], Pair]
 class Augmentation:
     """Changes a share of the pairs of a text as `data.augment` says.
 
-    What happens to a pair depends on the seed, the epoch and its number in the epoch alone. Spans stay as they are.
+    What happens to a pair depends on the seed, the epoch and its number in the epoch alone. Spans
+    stay as they are.
 
     Example:
         >>> augmentation = Augmentation(AugmentConfig(upper_case=1), seed=1, spans=SpanFinder())
@@ -61,9 +63,14 @@ class Augmentation:
         """Returns a text as it is in the first epoch, augmented anew in each iteration."""
 
         def read(side: int) -> Iterator[str]:
-            return (pair[side] for pair in self.pairs(zip(pairs.source, pairs.target, strict=True), epoch=0))
+            return (
+                pair[side]
+                for pair in self.pairs(zip(pairs.source, pairs.target, strict=True), epoch=0)
+            )
 
-        source, target = (CountedReread(functools.partial(read, side), len(pairs)) for side in (0, 1))
+        source, target = (
+            CountedReread(functools.partial(read, side), len(pairs)) for side in (0, 1)
+        )
         return dataclasses.replace(pairs, source=source, target=target)
 
     def pairs(self, pairs: Iterable[Pair], epoch: int) -> Iterator[Pair]:
@@ -91,7 +98,10 @@ class Augmentation:
         }
         if not changes_by_place:
             return augmented
-        divided = [self.spans.parts(tf.constant([pairs[place][side] for place in changes_by_place])) for side in (0, 1)]
+        divided = [
+            self.spans.parts(tf.constant([pairs[place][side] for place in changes_by_place]))
+            for side in (0, 1)
+        ]
         rows = zip(changes_by_place.items(), *(parts.to_list() for parts in divided), strict=True)
         for (place, (changes, rng)), *sides in rows:
             # Every second part is a span, for which one character stands while the text changes.
@@ -99,7 +109,10 @@ class Augmentation:
             source, target = _SPAN.join(source_parts[::2]), _SPAN.join(target_parts[::2])
             for change in changes:
                 source, target = change(source, target, rng)
-            augmented[place] = _with_spans(source, source_parts[1::2]), _with_spans(target, target_parts[1::2])
+            augmented[place] = (
+                _with_spans(source, source_parts[1::2]),
+                _with_spans(target, target_parts[1::2]),
+            )
         return augmented
 
     def _draw(self, rng: random.Random) -> list[Change]:
@@ -132,7 +145,9 @@ def _upper_case(source: str, target: str, _: random.Random) -> Pair:
 def _title_case(source: str, target: str, _: random.Random) -> Pair:
     if not _has_case(source):
         return source, target
-    titled = (_FIRST_LETTER.sub(lambda letter: letter[0].title(), text) for text in (source, target))
+    titled = (
+        _FIRST_LETTER.sub(lambda letter: letter[0].title(), text) for text in (source, target)
+    )
     return next(titled), next(titled)
 
 
@@ -141,7 +156,8 @@ def _lower_case(source: str, target: str, _: random.Random) -> Pair:
 
 
 def _has_case(text: str) -> bool:
-    """Whether a text is in a script with case: a Latin name in a Chinese sentence does not count."""
+    """Whether a text is in a script with case: a Latin name in a Chinese sentence does not
+    count."""
     letters = [character for character in text if character.isalpha()]
     return 2 * sum(letter.lower() != letter.upper() for letter in letters) > len(letters)
 
@@ -204,7 +220,8 @@ def _with_emoji(source: str, target: str, rng: random.Random) -> Pair:
 
 
 def _one_of_ten(items: Sequence, rng: random.Random) -> list:
-    """Draws one of ten items, but at least one if there is any, and returns them from the last to the first."""
+    """Draws one of ten items, but at least one if there is any, and returns them from the last to
+    the first."""
     places = list(range(len(items)))
     chosen = [places.pop(_below(len(places), rng)) for _ in range(-(-len(items) // _ONE_OF))]
     return [items[place] for place in sorted(chosen, reverse=True)]
@@ -216,7 +233,8 @@ def _below(number: int, rng: random.Random) -> int:
 
 
 class TermAnnotation:
-    """Writes beside words and phrases of some sources what they are in the target, as a glossary does.
+    """Writes beside words and phrases of some sources what they are in the target, as a glossary
+    does.
 
     Args:
         share: of the sources that have terms with translations.
@@ -228,10 +246,13 @@ class TermAnnotation:
         self._random = np.random.default_rng(seed)
 
     def annotate(self, sources: Sequence[str], targets: Sequence[str]) -> list[str]:
-        """Returns sources for `segment_annotated`; some have one to four words or phrases with translations."""
+        """Returns sources for `segment_annotated`; some have one to four words or phrases with
+        translations."""
         texts = [escaped(source) for source in sources]
         places = np.flatnonzero(self._random.random(len(sources)) < self._share).tolist()
-        terms_of = self._lexicon.terms([sources[place] for place in places], [targets[place] for place in places])
+        terms_of = self._lexicon.terms(
+            [sources[place] for place in places], [targets[place] for place in places]
+        )
         for place, terms in zip(places, terms_of, strict=True):
             if terms:
                 number = self._random.integers(min(len(terms), _MAX_TERMS)) + 1
@@ -247,13 +268,16 @@ def _with_translations(source: str, terms: list[Term]) -> str:
         begin = max(term.begin - 1, end) if source[: term.begin].endswith(" ") else term.begin
         parts.append(escaped(source[end:begin]))
         space = source[begin : term.begin]
-        parts.append(annotated(escaped(source[begin : term.end]), space + escaped(term.translation)))
+        parts.append(
+            annotated(escaped(source[begin : term.end]), space + escaped(term.translation))
+        )
         end = term.end
     return "".join([*parts, escaped(source[end:])])
 
 
 class SubwordDropout(SentencePieceTokenizer):
-    """A tokenizer for training that skips merges at random (Provilkov et al. 2020, arXiv 1910.13267).
+    """A tokenizer for training that skips merges at random (Provilkov et al. 2020, arXiv
+    1910.13267).
 
     Args:
         tokenizer: of kind "bpe".
@@ -275,11 +299,17 @@ class SubwordDropout(SentencePieceTokenizer):
 
     def segment(self, parts: Annotated[Tensor, "string (n,)"]) -> tf.RaggedTensor:
         lines = [escape(part.decode()) for part in np.asarray(parts)]
-        # SentencePiece's random numbers start from the seed in a new thread, and it starts one for two lines or more.
+        # SentencePiece's random numbers start from the seed in a new thread, and it starts one for
+        # two lines or more.
         sentencepiece.set_random_generator_seed((self.seed * 1_000_003 + self._calls) % 2**32)
         self._calls += 1
         *rows, _ = self._sampler.encode(
-            [*lines, ""], out_type=int, enable_sampling=True, nbest_size=-1, alpha=self.rate, num_threads=1
+            [*lines, ""],
+            out_type=int,
+            enable_sampling=True,
+            nbest_size=-1,
+            alpha=self.rate,
+            num_threads=1,
         )
         token_ids = tf.constant([token_id for row in rows for token_id in row], tf.int32)
         return tf.RaggedTensor.from_row_lengths(token_ids, [len(row) for row in rows])

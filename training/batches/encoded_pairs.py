@@ -18,7 +18,14 @@ from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.tokenizers.text_codec import TextCodec
 
 from ..alignment.model_1 import Counts, Sentences, best_links, in_blocks, learn_probabilities
-from ..text.corpus import SentencePairs, TextFingerprint, TextHash, in_chunks, pairs_of_epoch, pairs_per_epoch
+from ..text.corpus import (
+    SentencePairs,
+    TextFingerprint,
+    TextHash,
+    in_chunks,
+    pairs_of_epoch,
+    pairs_per_epoch,
+)
 from .augmentation import Augmentation, TermAnnotation
 
 # Sentences tokenized at a time; bounds memory.
@@ -29,25 +36,31 @@ _PAIRS_PER_BLOCK = 2**18
 _MAX_ALIGNED_PAIRS = 200_000
 _SIDES = ("source", "target")
 # The number of pairs of a block that have the same two lengths.
-LENGTH_COUNT = np.dtype([(name, np.int64) for name in ("block", "source_length", "target_length", "num_pairs")])
+LENGTH_COUNT = np.dtype(
+    [(name, np.int64) for name in ("block", "source_length", "target_length", "num_pairs")]
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EncodedPairs:
     """A parallel text as token ids; each sequence ends with the end token.
 
-    The ids are kept in files, in blocks to which pairs were assigned at random, so that a long text needs no more
-    memory than one block. A short text is one block, in its own order.
+    The ids are kept in files, in blocks to which pairs were assigned at random, so that a long text
+    needs no more memory than one block. A short text is one block, in its own order.
     """
 
     directory: pathlib.Path
     num_blocks: int
     dtype: str  # NumPy's name of the type of the ids in the files
-    length_counts: np.ndarray  # LENGTH_COUNT (n,): the number of pairs of each block for each two lengths
+    length_counts: (
+        np.ndarray
+    )  # LENGTH_COUNT (n,): the number of pairs of each block for each two lengths
     num_empty: int  # pairs left out because a side has no tokens
     num_too_long: int  # pairs left out because a side is longer than allowed
     fingerprint: TextFingerprint
-    has_links: bool = False  # whether there are files that tell which source token each target token comes from
+    has_links: bool = (
+        False  # whether there are files that tell which source token each target token comes from
+    )
 
     def __len__(self) -> int:
         return int(self.length_counts["num_pairs"].sum())
@@ -56,14 +69,18 @@ class EncodedPairs:
     def num_tokens(self) -> int:
         """The number of tokens on both sides together."""
         counts = self.length_counts
-        return int(((counts["source_length"] + counts["target_length"]) * counts["num_pairs"]).sum())
+        return int(
+            ((counts["source_length"] + counts["target_length"]) * counts["num_pairs"]).sum()
+        )
 
     @property
     def num_target_tokens(self) -> int:
         """The number of tokens on the target side."""
         return int((self.length_counts["target_length"] * self.length_counts["num_pairs"]).sum())
 
-    def token_ids(self, side: str, block: Dimension) -> Annotated[Tensor, "uint16 or int32 (num_tokens,)"]:
+    def token_ids(
+        self, side: str, block: Dimension
+    ) -> Annotated[Tensor, "uint16 or int32 (num_tokens,)"]:
         """Reads the token ids of a block, all sequences end to end."""
         return tf.io.decode_raw(self._read(side, "ids", block), self.dtype)
 
@@ -72,23 +89,29 @@ class EncodedPairs:
         return tf.io.decode_raw(self._read(side, "lengths", block), tf.int32)
 
     def links(self, block: Dimension) -> Annotated[Tensor, "uint16 or int32 (num_tokens,)"]:
-        """Reads the place of each target token's source token in its sentence, from 1; 0 for none."""
+        """Reads the place of each target token's source token in its sentence, from 1; 0 for
+        none."""
         return tf.io.decode_raw(self._read("target", "links", block), self.dtype)
 
     def _read(self, side: str, name: str, block: Dimension) -> Tensor:
-        path = tf.strings.join([f"{self.directory}/", tf.strings.as_string(block), f".{side}.{name}"])
+        path = tf.strings.join(
+            [f"{self.directory}/", tf.strings.as_string(block), f".{side}.{name}"]
+        )
         return tf.io.read_file(path)
 
 
 def count_lengths(block: int, source_lengths: np.ndarray, target_lengths: np.ndarray) -> np.ndarray:
-    """Counts the pairs of a block with equal lengths, which are int (n,) and below 2**31: LENGTH_COUNT, ascending.
+    """Counts the pairs of a block with equal lengths, which are int (n,) and below 2**31:
+    LENGTH_COUNT, ascending.
 
     Example:
         >>> count_lengths(0, np.array([3, 2, 3]), np.array([4, 5, 4])).tolist()
         [(0, 2, 5, 1), (0, 3, 4, 2)]
     """
     # One number for both lengths is sorted several times as fast as rows of two.
-    lengths, num_pairs = np.unique((source_lengths.astype(np.int64) << 32) + target_lengths, return_counts=True)
+    lengths, num_pairs = np.unique(
+        (source_lengths.astype(np.int64) << 32) + target_lengths, return_counts=True
+    )
     counts = np.empty(len(lengths), LENGTH_COUNT)
     counts["block"], counts["num_pairs"] = block, num_pairs
     counts["source_length"], counts["target_length"] = lengths >> 32, lengths & (2**32 - 1)
@@ -107,8 +130,11 @@ class Epochs:
     def __len__(self) -> int:
         return self.number * pairs_per_epoch(self.pairs)
 
-    def chunks(self, text: TextHash) -> Iterator[tuple[Sequence[str], Sequence[str], Sequence[str]]]:
-        """Yields tags, sources and targets of all epochs, and hashes the text as it is without changes."""
+    def chunks(
+        self, text: TextHash
+    ) -> Iterator[tuple[Sequence[str], Sequence[str], Sequence[str]]]:
+        """Yields tags, sources and targets of all epochs, and hashes the text as it is without
+        changes."""
         with ProgressBar(f"tokenizing {self.pairs.name}", "sentence pairs", len(self)) as bar:
             for epoch in range(self.number):
                 first = 0
@@ -117,15 +143,22 @@ class Epochs:
                     if epoch == 0:
                         text.add(map(operator.add, tags, sources), targets)
                     if self.augmentation is not None:
-                        pairs = self.augmentation.augment([*zip(sources, targets, strict=True)], epoch, first)
+                        pairs = self.augmentation.augment(
+                            [*zip(sources, targets, strict=True)], epoch, first
+                        )
                         sources, targets = zip(*pairs)
-                    yield tags, sources if self.terms is None else self.terms.annotate(sources, targets), targets
+                    yield (
+                        tags,
+                        sources if self.terms is None else self.terms.annotate(sources, targets),
+                        targets,
+                    )
                     first += len(chunk)
                     bar.advance(len(chunk))
 
 
 def encode(epochs: Epochs, codec: TextCodec, directory: pathlib.Path) -> EncodedPairs:
-    """Encodes a parallel text with tags in front of its sources; leaves out pairs with an empty or too long side.
+    """Encodes a parallel text with tags in front of its sources; leaves out pairs with an empty or
+    too long side.
 
     Args:
         directory: a new directory for the token ids.
@@ -135,11 +168,19 @@ def encode(epochs: Epochs, codec: TextCodec, directory: pathlib.Path) -> Encoded
     """
     tokenizer = codec.tokenizers.source
     if missing := {tag for _, tag in epochs.pairs.tags if tag and tag not in tokenizer.tags}:
-        known = f"among {listed(tokenizer.tags)}, which the vocabulary has" if tokenizer.tags else "left out"
+        known = (
+            f"among {listed(tokenizer.tags)}, which the vocabulary has"
+            if tokenizer.tags
+            else "left out"
+        )
         raise ConfigError(f"data.tags must be {known}; received {listed(sorted(missing))}")
     directory.mkdir()
     num_blocks = max(-(-len(epochs) // _PAIRS_PER_BLOCK), 1)
-    dtype = "uint16" if max(tokenizer.vocab_size for tokenizer in codec.tokenizers) <= 2**16 else "int32"
+    dtype = (
+        "uint16"
+        if max(tokenizer.vocab_size for tokenizer in codec.tokenizers) <= 2**16
+        else "int32"
+    )
     random = np.random.default_rng(0)
     num_kept = num_empty = num_too_long = 0
     text = TextHash()
@@ -162,41 +203,59 @@ def encode(epochs: Epochs, codec: TextCodec, directory: pathlib.Path) -> Encoded
         raise _nothing_left(epochs, num_empty, num_too_long, codec.max_length)
     length_counts = np.concatenate(
         [
-            count_lengths(block, *(np.fromfile(directory / f"{block}.{side}.lengths", "int32") for side in _SIDES))
+            count_lengths(
+                block,
+                *(np.fromfile(directory / f"{block}.{side}.lengths", "int32") for side in _SIDES),
+            )
             for block in range(num_blocks)
         ]
     )
-    return EncodedPairs(directory, num_blocks, dtype, length_counts, num_empty, num_too_long, text.fingerprint())
+    return EncodedPairs(
+        directory, num_blocks, dtype, length_counts, num_empty, num_too_long, text.fingerprint()
+    )
 
 
 def align_encoded(pairs: EncodedPairs) -> EncodedPairs:
     """Returns the pairs with word alignments: which source token each target token comes from.
 
-    That is for guided alignment (Garg et al. 2019, arXiv 1909.02074). IBM Model 1 learns from at most 200,000 of the
-    pairs, and its links, on which both directions agree, are written beside the token ids.
+    That is for guided alignment (Garg et al. 2019, arXiv 1909.02074). IBM Model 1 learns from at
+    most 200,000 of the pairs, and its links, on which both directions agree, are written beside the
+    token ids.
     """
     num_pairs = min(len(pairs), _MAX_ALIGNED_PAIRS)
-    probabilities = learn_probabilities(lambda: _first_pairs(pairs, num_pairs), num_pairs, "aligning tokens")
+    probabilities = learn_probabilities(
+        lambda: _first_pairs(pairs, num_pairs), num_pairs, "aligning tokens"
+    )
     with ProgressBar("linking tokens", "sentence pairs", len(pairs)) as bar:
         for block in range(pairs.num_blocks):
             path = pairs.directory / f"{block}.target.links"
             with naming_errors(path), open(path, "wb") as file:
                 for source, target in in_blocks(*_block_sentences(pairs, block)):
-                    file.write(_source_places(source, target, probabilities).astype(pairs.dtype).tobytes())
+                    file.write(
+                        _source_places(source, target, probabilities).astype(pairs.dtype).tobytes()
+                    )
                     bar.advance(len(source.lengths))
     return dataclasses.replace(pairs, has_links=True)
 
 
-def _nothing_left(epochs: Epochs, num_empty: int, num_too_long: int, max_length: int) -> ConfigError:
-    pairs, num_empty, num_too_long = epochs.pairs, num_empty // epochs.number, num_too_long // epochs.number
+def _nothing_left(
+    epochs: Epochs, num_empty: int, num_too_long: int, max_length: int
+) -> ConfigError:
+    pairs, num_empty, num_too_long = (
+        epochs.pairs,
+        num_empty // epochs.number,
+        num_too_long // epochs.number,
+    )
     if not num_empty + num_too_long:
         weights = ", ".join(f"{weight:g}" for _, weight in pairs.weights)
         return ConfigError(
-            f"{pairs.name}: data.weights must be large enough that an epoch has a sentence pair; received "
+            f"{pairs.name}: data.weights must be large enough that an epoch has a sentence pair; "
+            f"received "
             f"data.weights=[{weights}] for {len(pairs):,} in all"
         )
     return ConfigError(
-        f"{pairs.name}: none of the {num_empty + num_too_long:,} sentence pairs can be used: {num_empty:,} are "
+        f"{pairs.name}: none of the {num_empty + num_too_long:,} sentence pairs can be used: "
+        f"{num_empty:,} are "
         f"empty on one side, {num_too_long:,} are longer than max_length={max_length} tokens"
     )
 
@@ -210,7 +269,11 @@ def _tag_ids(tags: Sequence[str], tokenizer: Tokenizer) -> tf.RaggedTensor | Non
 
 
 def _append(
-    directory: pathlib.Path, side: str, ragged: tf.RaggedTensor, rows_per_block: np.ndarray, dtype: str
+    directory: pathlib.Path,
+    side: str,
+    ragged: tf.RaggedTensor,
+    rows_per_block: np.ndarray,
+    dtype: str,
 ) -> None:
     """Appends rows, which are in the order of their blocks, to the files of the blocks."""
     ids = ragged.flat_values.numpy().astype(dtype)
@@ -226,7 +289,8 @@ def _append(
 
 def _block_sentences(pairs: EncodedPairs, block: int) -> tuple[Sentences, Sentences]:
     source, target = (
-        Sentences(np.asarray(pairs.token_ids(side, block)), np.asarray(pairs.lengths(side, block))) for side in _SIDES
+        Sentences(np.asarray(pairs.token_ids(side, block)), np.asarray(pairs.lengths(side, block)))
+        for side in _SIDES
     )
     return source, target
 
@@ -244,7 +308,9 @@ def _source_places(source: Sentences, target: Sentences, probabilities: Counts) 
 def _first_pairs(pairs: EncodedPairs, number: int) -> Iterator[tuple[Sentences, Sentences]]:
     """Yields the first pairs of the blocks, to which pairs were assigned at random."""
     for block in range(pairs.num_blocks):
-        source, target = (side.part(0, min(number, len(side.lengths))) for side in _block_sentences(pairs, block))
+        source, target = (
+            side.part(0, min(number, len(side.lengths))) for side in _block_sentences(pairs, block)
+        )
         yield source, target
         number -= len(source.lengths)
         if number <= 0:

@@ -1,10 +1,11 @@
-"""Batches: the plan of which pairs of a text go into which batch, and a TensorFlow input pipeline that reads them.
+"""Batches: the plan of which pairs of a text go into which batch, and a TensorFlow input pipeline
+that reads them.
 
-The plan follows from the lengths of the pairs alone. It is made once, and determines the batches, their number, their
-shapes and their padding.
+The plan follows from the lengths of the pairs alone. It is made once, and determines the batches,
+their number, their shapes and their padding.
 
-No Python runs in the pipeline's threads: it would take the interpreter's lock from the training loop, and a process
-that ends while a thread waits for the lock hangs.
+No Python runs in the pipeline's threads: it would take the interpreter's lock from the training
+loop, and a process that ends while a thread waits for the lock hangs.
 """
 
 import dataclasses
@@ -38,7 +39,8 @@ class Bucket:
 
 
 class PlannedBatch(NamedTuple):
-    """A batch of a block's pairs, which are in the order of their buckets. In the pipeline, the fields are tensors."""
+    """A batch of a block's pairs, which are in the order of their buckets. In the pipeline, the
+    fields are tensors."""
 
     begin: Dimension  # the place of its first pair
     end: Dimension  # the place after its last pair
@@ -67,20 +69,24 @@ class BatchPlan:
     def padding_share(self) -> float:
         """The share of positions, source and target together, that hold no token."""
         batches = np.concatenate(self.batches)
-        num_positions = (batches["num_rows"] * (batches["source_length"] + batches["target_length"])).sum()
+        num_positions = (
+            batches["num_rows"] * (batches["source_length"] + batches["target_length"])
+        ).sum()
         return 1 - self.pairs.num_tokens / float(num_positions)
 
 
 @checked
-def plan_batches(pairs: EncodedPairs, tokens_per_batch: Size, num_buckets: Size = 8, num_parts: Size = 1) -> BatchPlan:
+def plan_batches(
+    pairs: EncodedPairs, tokens_per_batch: Size, num_buckets: Size = 8, num_parts: Size = 1
+) -> BatchPlan:
     """Plans the batches of an epoch.
 
     Args:
-        tokens_per_batch: the most that `batch_size * max(source_length, target_length)` may be, unless one row
-            is already more.
+        tokens_per_batch: the most that `batch_size * max(source_length, target_length)` may be,
+            unless one row is already more.
         num_buckets: the most shapes. Defaults to 8.
-        num_parts: the number of equal parts into which each batch can be divided, because empty rows fill it up. The
-            pairs in a batch do not depend on it. Defaults to 1.
+        num_parts: the number of equal parts into which each batch can be divided, because empty
+            rows fill it up. The pairs in a batch do not depend on it. Defaults to 1.
     """
     counts = pairs.length_counts
     buckets = choose_buckets(counts, tokens_per_batch, num_buckets)
@@ -89,12 +95,15 @@ def plan_batches(pairs: EncodedPairs, tokens_per_batch: Size, num_buckets: Size 
     bucket = np.searchsorted(longest, np.maximum(counts["source_length"], counts["target_length"]))
     np.add.at(pairs_in_buckets, (counts["block"], bucket), counts["num_pairs"])
     batches = [
-        np.array(list(_batches_of_block(counts, buckets, num_parts)), PLANNED_BATCH) for counts in pairs_in_buckets
+        np.array(list(_batches_of_block(counts, buckets, num_parts)), PLANNED_BATCH)
+        for counts in pairs_in_buckets
     ]
     return BatchPlan(pairs, buckets, batches)
 
 
-def _batches_of_block(pairs_in_buckets: np.ndarray, buckets: list[Bucket], num_parts: int) -> Iterator[PlannedBatch]:
+def _batches_of_block(
+    pairs_in_buckets: np.ndarray, buckets: list[Bucket], num_parts: int
+) -> Iterator[PlannedBatch]:
     begin = 0
     for bucket, num_pairs in zip(buckets, pairs_in_buckets, strict=True):
         rows = -(-bucket.batch_size // num_parts) * num_parts
@@ -106,14 +115,17 @@ def _batches_of_block(pairs_in_buckets: np.ndarray, buckets: list[Bucket], num_p
 
 
 def choose_buckets(
-    length_counts: Annotated[np.ndarray, "LENGTH_COUNT (n,)"], tokens_per_batch: int, num_buckets: int
+    length_counts: Annotated[np.ndarray, "LENGTH_COUNT (n,)"],
+    tokens_per_batch: int,
+    num_buckets: int,
 ) -> list[Bucket]:
-    """Chooses the shapes of batches, from the shortest, with which an epoch computes the fewest positions.
+    """Chooses the shapes of batches, from the shortest, with which an epoch computes the fewest
+    positions.
 
-    Pairs are put in order of their longer side. Dynamic programming finds the boundaries between buckets with the
-    least sum of `rows * (source_length + target_length)`, where a batch counts as full even if it is not, so that no
-    bucket is made for a few pairs. The pairs of a bucket are then spread evenly over its batches: 9 pairs with room
-    for 8 make two batches of 5.
+    Pairs are put in order of their longer side. Dynamic programming finds the boundaries between
+    buckets with the least sum of `rows * (source_length + target_length)`, where a batch counts as
+    full even if it is not, so that no bucket is made for a few pairs. The pairs of a bucket are
+    then spread evenly over its batches: 9 pairs with room for 8 make two batches of 5.
 
     Example:
         >>> from keras_transformer.training.batches.encoded_pairs import count_lengths
@@ -134,23 +146,31 @@ def choose_buckets(
     costs = np.full((len(keys) + 1, len(keys) + 1), np.inf)
     for i in range(len(keys)):
         rows = -(-np.cumsum(pairs_of_key[i:]) // batch_sizes[i:]) * batch_sizes[i:]
-        columns = np.maximum.accumulate(longest_source[i:]) + np.maximum.accumulate(longest_target[i:])
+        columns = np.maximum.accumulate(longest_source[i:]) + np.maximum.accumulate(
+            longest_target[i:]
+        )
         costs[i, i + 1 :] = rows * columns
     buckets = []
     for begin, end in _cheapest_ranges(costs, num_buckets):
         total = pairs_of_key[begin:end].sum()
         num_batches = -(-total // batch_sizes[end - 1])
-        source_length, target_length = (int(longest[begin:end].max()) for longest in (longest_source, longest_target))
-        buckets.append(Bucket(source_length, target_length, batch_size=int(-(-total // num_batches))))
+        source_length, target_length = (
+            int(longest[begin:end].max()) for longest in (longest_source, longest_target)
+        )
+        buckets.append(
+            Bucket(source_length, target_length, batch_size=int(-(-total // num_batches)))
+        )
     return buckets
 
 
 def _cheapest_ranges(costs: np.ndarray, most_ranges: int) -> list[tuple[int, int]]:
-    """Divides 0 to n into ranges whose costs have the least sum; costs[i, j] is that of the range from i to j."""
+    """Divides 0 to n into ranges whose costs have the least sum; costs[i, j] is that of the range
+    from i to j."""
     size = len(costs)
     # An empty range costs nothing, so that there may be fewer ranges.
     np.fill_diagonal(costs, 0)
-    # least[j]: the least cost of 0 to j with len(begins) ranges; begins[-1][j]: where the last of these ranges begins.
+    # least[j]: the least cost of 0 to j with len(begins) ranges; begins[-1][j]: where the last of
+    # these ranges begins.
     least = np.where(np.arange(size) == 0, 0, np.inf)
     begins = []
     for _ in range(most_ranges):
@@ -179,21 +199,22 @@ def training_dataset(
 ) -> tf.data.Dataset:
     """Returns endless batches for `fit`: every pair once in each epoch, in another order each time.
 
-    The order depends only on the seed and the number of the epoch. A training run that was stopped after `k` steps
-    continues with the same batches if it is resumed with `first_step=k`.
+    The order depends only on the seed and the number of the epoch. A training run that was stopped
+    after `k` steps continues with the same batches if it is resumed with `first_step=k`.
 
     Args:
         start_id: the token that a target begins with.
         first_step: how many batches to skip, at no cost. Defaults to 0.
-        replicas: the replicas to make batches for, one after another; each gets its share of the rows of every batch.
-            Defaults to the only one.
-        num_replicas: how many replicas share a batch. The plan must be for a multiple of it. Defaults to 1.
+        replicas: the replicas to make batches for, one after another; each gets its share of the
+            rows of every batch. Defaults to the only one.
+        num_replicas: how many replicas share a batch. The plan must be for a multiple of it.
+            Defaults to 1.
 
     Returns:
-        Dataset of `({"source": (batch, source length), "target": (batch, target length)}, labels (batch, target
-        length))`, all int32, with 0 where there is no token, and with `"links": (batch, target length)` if the pairs
-        have links. The target is the start token and the sentence, the labels are the sentence and the end token. Empty
-        rows come last.
+        Dataset of `({"source": (batch, source length), "target": (batch, target length)}, labels
+        (batch, target length))`, all int32, with 0 where there is no token, and with `"links":
+        (batch, target length)` if the pairs have links. The target is the start token and the
+        sentence, the labels are the sentence and the end token. Empty rows come last.
     """
     num_blocks = plan.pairs.num_blocks
     first_epoch, steps_to_skip = divmod(first_step, plan.num_steps)
@@ -214,7 +235,9 @@ def training_dataset(
         bucket_of_pair, batches = _bucket_of_pair(plan, block), _planned_batches(plan, block)
         num_pairs, num_batches = tf.size(bucket_of_pair), tf.size(batches.begin)
         seeds = [seed, epoch * num_blocks + block]
-        random = tf.random.stateless_uniform([num_pairs + num_batches], seeds, maxval=2**32, dtype=tf.int64)
+        random = tf.random.stateless_uniform(
+            [num_pairs + num_batches], seeds, maxval=2**32, dtype=tf.int64
+        )
         # This key sorts pairs by their buckets, and within a bucket at random.
         pairs = tf.argsort(bucket_of_pair * 2**32 + random[:num_pairs])
         order = tf.argsort(random[num_pairs:])[tf.where(turn == first_turn, batches_to_skip, 0) :]
@@ -230,7 +253,8 @@ def training_dataset(
 def validation_dataset(
     plan: BatchPlan, *, start_id: int, replicas: range = range(1), num_replicas: Size = 1
 ) -> tf.data.Dataset:
-    """Returns batches of every pair once, always in the same order: in a block, from the shortest to the longest.
+    """Returns batches of every pair once, always in the same order: in a block, from the shortest
+    to the longest.
 
     The arguments and elements are as in `training_dataset`; the cardinality is known.
     """
@@ -260,19 +284,28 @@ def _planned_batches(plan: BatchPlan, block: Tensor) -> PlannedBatch:
 
 
 def _shares(batches: PlannedBatch, replicas: range, num_replicas: int) -> PlannedBatch:
-    """The shares of replicas in batches, in fields that are int64 (num_batches * len(replicas),)."""
-    replica = tf.tile(tf.range(replicas.start, replicas.stop, dtype=tf.int64), [tf.size(batches.begin)])
+    """The shares of replicas in batches, in fields that are int64 (num_batches *
+    len(replicas),)."""
+    replica = tf.tile(
+        tf.range(replicas.start, replicas.stop, dtype=tf.int64), [tf.size(batches.begin)]
+    )
     repeated = PlannedBatch(*(tf.repeat(field, len(replicas)) for field in batches))
     num_rows = repeated.num_rows // num_replicas
     begin = tf.minimum(repeated.begin + num_rows * replica, repeated.end)
-    return repeated._replace(begin=begin, end=tf.minimum(begin + num_rows, repeated.end), num_rows=num_rows)
+    return repeated._replace(
+        begin=begin, end=tf.minimum(begin + num_rows, repeated.end), num_rows=num_rows
+    )
 
 
-def _assemble(plan: BatchPlan, block: Tensor, pairs: Tensor, batches: PlannedBatch, start_id: int) -> tf.data.Dataset:
+def _assemble(
+    plan: BatchPlan, block: Tensor, pairs: Tensor, batches: PlannedBatch, start_id: int
+) -> tf.data.Dataset:
     """Makes planned batches of a block's pairs, which come in the order of their buckets."""
     token_ids = {side: plan.pairs.token_ids(side, block) for side in ("source", "target")}
     offsets = {
-        side: tf.concat([[0], tf.cumsum(tf.cast(plan.pairs.lengths(side, block), tf.int64))], axis=0)
+        side: tf.concat(
+            [[0], tf.cumsum(tf.cast(plan.pairs.lengths(side, block), tf.int64))], axis=0
+        )
         for side in ("source", "target")
     }
     links = plan.pairs.links(block) if plan.pairs.has_links else None
@@ -280,17 +313,26 @@ def _assemble(plan: BatchPlan, block: Tensor, pairs: Tensor, batches: PlannedBat
     def assemble(batch: PlannedBatch) -> tuple[dict[str, Tensor], Tensor]:
         num_rows = batch.num_rows
         rows = pairs[batch.begin : batch.end]
-        source = _padded(token_ids["source"], offsets["source"], rows, [num_rows, batch.source_length])
-        labels = _padded(token_ids["target"], offsets["target"], rows, [num_rows, batch.target_length])
+        source = _padded(
+            token_ids["source"], offsets["source"], rows, [num_rows, batch.source_length]
+        )
+        labels = _padded(
+            token_ids["target"], offsets["target"], rows, [num_rows, batch.target_length]
+        )
         target = tf.concat([tf.fill([num_rows, 1], start_id), labels[:, :-1]], axis=1)
-        # Removes the end token, which now comes after the sentence, and the start token of empty rows.
+        # Removes the end token, which now comes after the sentence, and the start token of empty
+        # rows.
         target = tf.where(labels == 0, 0, target)
         inputs = {"source": source, "target": target}
         if links is not None:
-            inputs["links"] = _padded(links, offsets["target"], rows, [num_rows, batch.target_length])
+            inputs["links"] = _padded(
+                links, offsets["target"], rows, [num_rows, batch.target_length]
+            )
         return inputs, labels
 
-    return tf.data.Dataset.from_tensor_slices(batches).map(assemble, num_parallel_calls=_BATCHES_AHEAD)
+    return tf.data.Dataset.from_tensor_slices(batches).map(
+        assemble, num_parallel_calls=_BATCHES_AHEAD
+    )
 
 
 def _padded(token_ids: Tensor, offsets: Tensor, rows: Tensor, shape: list[Dimension]) -> Tensor:
@@ -301,7 +343,8 @@ def _padded(token_ids: Tensor, offsets: Tensor, rows: Tensor, shape: list[Dimens
 
 def _finish(batches: tf.data.Dataset, cardinality: int) -> tf.data.Dataset:
     options = tf.data.Options()
-    # The thread of autotuning may sleep for a minute when training ends, and TensorFlow waits for it.
+    # The thread of autotuning may sleep for a minute when training ends, and TensorFlow waits for
+    # it.
     options.autotune.enabled = False
     batches = batches.apply(tf.data.experimental.assert_cardinality(cardinality))
     return batches.prefetch(_BATCHES_AHEAD).with_options(options)

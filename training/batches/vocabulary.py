@@ -11,7 +11,8 @@ from typing import cast
 
 import sentencepiece
 
-# tensorflow_text has no public name for these two; the tests of WordPiece fail if a release moves them.
+# tensorflow_text has no public name for these two; the tests of WordPiece fail if a release moves
+# them.
 from tensorflow_text.python.ops.bert_tokenizer import BasicTokenizer
 from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as wordpiece
 
@@ -20,7 +21,12 @@ from keras_transformer.config.sections import LearnedTokenizerKind
 from keras_transformer.errors import ConfigError
 from keras_transformer.rules import Size, check, checked
 from keras_transformer.runtime.progress import ProgressBar
-from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair, WordPieceTokenizer
+from keras_transformer.tokenizers import (
+    SentencePieceTokenizer,
+    Tokenizer,
+    TokenizerPair,
+    WordPieceTokenizer,
+)
 from keras_transformer.tokenizers.sentencepiece import prepare_line
 from keras_transformer.tokenizers.terms import NUM_TERM_PIECES
 from keras_transformer.tokenizers.tokenizer import NUM_PLACEHOLDERS
@@ -44,21 +50,21 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Learns a subword vocabulary from text.
 
-    The same lines in the same order give the same tokenizer. From more than two million lines, a random sample of
-    two million is used; SentencePiece skips lines of more than 65,536 bytes.
+    The same lines in the same order give the same tokenizer. From more than two million lines, a
+    random sample of two million is used; SentencePiece skips lines of more than 65,536 bytes.
 
     Args:
         lines: sentences without line ends, of both languages if they share the vocabulary.
         kind: "bpe" or "unigram" (SentencePiece), or "wordpiece".
-        vocab_size: number of ids, including the four special ones, tags, eight placeholders and those of terms.
-            WordPiece chooses pieces by a threshold on their frequency, so that it may have up to 5% fewer, or as many
-            as the nearest threshold gives.
+        vocab_size: number of ids, including the four special ones, tags, eight placeholders and
+            those of terms. WordPiece chooses pieces by a threshold on their frequency, so that it
+            may have up to 5% fewer, or as many as the nearest threshold gives.
         tags: special pieces after the four that every vocabulary has. Defaults to none.
         terms: whether it has three pieces for terms and their translations. Defaults to False.
 
     Raises:
-        ConfigError: An argument breaks its rule, there is no text, or `vocab_size` is too small for the alphabet of the
-            text or too large for the text; the message gives the limit.
+        ConfigError: An argument breaks its rule, there is no text, or `vocab_size` is too small for
+            the alphabet of the text or too large for the text; the message gives the limit.
 
     Example:
         >>> train_tokenizer(["the dog runs", "the cat runs"], "bpe", vocab_size=283).vocab_size
@@ -73,8 +79,11 @@ def train_tokenizer(
     return _train_sentencepiece(sample, kind, num_learned, tags, terms)
 
 
-def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig, terms: bool = False) -> TokenizerPair:
-    """Learns one vocabulary that the languages share, or one for each; that of the source has the tags.
+def learn_tokenizers(
+    pairs: SentencePairs, config: TokenizerConfig, terms: bool = False
+) -> TokenizerPair:
+    """Learns one vocabulary that the languages share, or one for each; that of the source has the
+    tags.
 
     Args:
         terms: whether the vocabulary of the source has the pieces of terms. Defaults to False.
@@ -85,7 +94,9 @@ def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig, terms: bool 
     check("tokenizer.kind", config.kind, LearnedTokenizerKind)
     kind = cast(LearnedTokenizerKind, config.kind)
     if config.shared:
-        texts: dict[str, Iterable[str]] = {"vocabulary": itertools.chain(pairs.source, pairs.target)}
+        texts: dict[str, Iterable[str]] = {
+            "vocabulary": itertools.chain(pairs.source, pairs.target)
+        }
     else:
         texts = {"vocabulary of the source": pairs.source, "vocabulary of the target": pairs.target}
     tags = list(dict.fromkeys(tag for _, tag in pairs.tags if tag))
@@ -101,7 +112,8 @@ def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig, terms: bool 
 def sample_lines(lines: Iterable[str], size: int) -> list[str]:
     """Returns `size` of the lines, each with the same probability, or all if there are no more.
 
-    Reads the lines once and holds `size` of them (reservoir sampling, Vitter's algorithm R), with a fixed seed.
+    Reads the lines once and holds `size` of them (reservoir sampling, Vitter's algorithm R), with a
+    fixed seed.
     """
     lines = iter(lines)
     sample = list(itertools.islice(lines, size))
@@ -134,7 +146,8 @@ def _train_sentencepiece(
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
             add_dummy_prefix=False,
-            # Longer lines are skipped: the time of unigram grows with the square of a line's length.
+            # Longer lines are skipped: the time of unigram grows with the square of a line's
+            # length.
             max_sentence_length=MAX_LINE_BYTES,
             pad_id=SentencePieceTokenizer.pad_id,
             unk_id=SentencePieceTokenizer.unk_id,
@@ -148,7 +161,9 @@ def _train_sentencepiece(
         too_small = re.search(r"smaller than required_chars\. -?\d+ vs (\d+)", str(error))
         if too_small:
             raise _wrong_size(vocab_size, int(too_small[1]), terms) from None
-        raise ConfigError(f"no vocabulary can be learned from the training text: {str(error).strip()}") from None
+        raise ConfigError(
+            f"no vocabulary can be learned from the training text: {str(error).strip()}"
+        ) from None
     tokenizer = SentencePieceTokenizer.with_placeholders(model.getvalue(), terms)
     num_learned = tokenizer.vocab_size - _num_reserved(terms)
     if num_learned < vocab_size:
@@ -156,7 +171,9 @@ def _train_sentencepiece(
     return tokenizer
 
 
-def _train_wordpiece(lines: list[str], vocab_size: int, tags: Sequence[str], terms: bool) -> WordPieceTokenizer:
+def _train_wordpiece(
+    lines: list[str], vocab_size: int, tags: Sequence[str], terms: bool
+) -> WordPieceTokenizer:
     # Splits words as the FastBertTokenizer of WordPieceTokenizer does.
     split = BasicTokenizer(lower_case=False)
     counts: collections.Counter[str] = collections.Counter()
@@ -175,12 +192,17 @@ def _train_wordpiece(lines: list[str], vocab_size: int, tags: Sequence[str], ter
 
     def learn(threshold: int) -> list[str]:
         return wordpiece.learn(
-            counts, vocab_size, special, lower_thresh=threshold, upper_thresh=threshold, max_unique_chars=max_characters
+            counts,
+            vocab_size,
+            special,
+            lower_thresh=threshold,
+            upper_thresh=threshold,
+            max_unique_chars=max_characters,
         )
 
-    # Search for the lowest threshold in (low, high] whose vocabulary fits; 5% too small is good enough, since a trial
-    # takes seconds. Every word as frequent as the threshold is a piece, so a threshold that vocab_size words reach is
-    # too low.
+    # Search for the lowest threshold in (low, high] whose vocabulary fits; 5% too small is good
+    # enough, since a trial takes seconds. Every word as frequent as the threshold is a piece, so a
+    # threshold that vocab_size words reach is too low.
     low = counts.most_common(vocab_size)[-1][1] if len(counts) >= vocab_size else 0
     high = low + 1
     while len(vocabulary := learn(high)) > vocab_size:
@@ -199,9 +221,12 @@ def _train_wordpiece(lines: list[str], vocab_size: int, tags: Sequence[str], ter
 
 
 def _wrong_size(vocab_size: int, limit: int, terms: bool) -> ConfigError:
-    """Says that a size is below or above a limit of the text; both are without the pieces that are reserved."""
+    """Says that a size is below or above a limit of the text; both are without the pieces that are
+    reserved."""
     received, limit = vocab_size + _num_reserved(terms), limit + _num_reserved(terms)
     rule = f"at most {limit}, which is all that this text supports"
     if limit > received:
         rule = f"at least {limit} for the alphabet of this text"
-    return ConfigError(f"tokenizer.vocab_size must be {rule}; received tokenizer.vocab_size={received}")
+    return ConfigError(
+        f"tokenizer.vocab_size must be {rule}; received tokenizer.vocab_size={received}"
+    )

@@ -1,4 +1,5 @@
-"""Scores of several systems, by sacreBLEU; whether they differ by more than chance; faults of their translations."""
+"""Scores of several systems, by sacreBLEU; whether they differ by more than chance; faults of their
+translations."""
 
 import re
 from collections import Counter
@@ -48,8 +49,8 @@ class Score(NamedTuple):
     score: float
     interval: float  # half the width of the 95% confidence interval, by bootstrap resampling
     gain: float  # by how much it is higher than that of the first system
-    # How probable so large a difference from the first system is if the two do not differ; None for the first system,
-    # and for one whose translations are the same.
+    # How probable so large a difference from the first system is if the two do not differ; None for
+    # the first system, and for one whose translations are the same.
     p_value: float | None
 
     @property
@@ -70,7 +71,9 @@ class Result(NamedTuple):
     """What is known of a system."""
 
     name: str
-    equals_first: bool | None  # whether its translations are those of the first system; None for that one
+    equals_first: (
+        bool | None
+    )  # whether its translations are those of the first system; None for that one
     scores: dict[str, Score]  # by the names of metrics, "BLEU" and "chrF2"
     brevity_penalty: float  # BLEU's factor for translations that are too short
     length_ratio: float  # words of the translations for each word of the references
@@ -96,8 +99,8 @@ class Comparison(NamedTuple):
     Attributes:
         results: list of Result, one for each system.
         signatures: how each metric was computed, by its name.
-        differences: for each system but the first, the sentences on which it differs most from the first, those that
-            it translates better before those that it translates worse.
+        differences: for each system but the first, the sentences on which it differs most from the
+            first, those that it translates better before those that it translates worse.
     """
 
     results: list[Result]
@@ -109,7 +112,8 @@ def require_comparable(pairs: SentencePairs) -> None:
     """Raises a ConfigError if a test set has more than 10,000 sentences."""
     if len(pairs) > MAX_SENTENCES:
         raise ConfigError(
-            f"{pairs.name}: a test set must have at most {MAX_SENTENCES:,} sentences; received {len(pairs):,}"
+            f"{pairs.name}: a test set must have at most {MAX_SENTENCES:,} sentences; received "
+            f"{len(pairs):,}"
         )
 
 
@@ -125,10 +129,11 @@ def compare(
     Args:
         systems: at least one System, each with another name.
         pairs: SentencePairs. The test set, with references.
-        tokenize: str. sacreBLEU's tokenization for BLEU; "none" for text that is tokenized already. Defaults to
-            "13a".
-        test: "bootstrap", paired bootstrap resampling of 1,000 samples (Koehn 2004), or "randomization", approximate
-            randomization of 10,000 trials (Riezler and Maxwell 2005). Both are sacreBLEU's. Defaults to "bootstrap".
+        tokenize: str. sacreBLEU's tokenization for BLEU; "none" for text that is tokenized already.
+            Defaults to "13a".
+        test: "bootstrap", paired bootstrap resampling of 1,000 samples (Koehn 2004), or
+            "randomization", approximate randomization of 10,000 trials (Riezler and Maxwell 2005).
+            Both are sacreBLEU's. Defaults to "bootstrap".
         num_differences: int. The sentences shown in each direction. Defaults to 5.
 
     Raises:
@@ -156,7 +161,9 @@ def compare(
     for place, system in enumerate(systems):
         is_equal = system.translations == first.translations
         scores = {
-            name: _compared(column[place], column[0], is_equal) for name, column in table.items() if name != "System"
+            name: _compared(column[place], column[0], is_equal)
+            for name, column in table.items()
+            if name != "System"
         }
         corpus = bleu.corpus_score(system.translations, [references])
         results.append(
@@ -171,9 +178,12 @@ def compare(
             )
         )
     differences = {
-        system.name: _differences(sources, references, first, system, num_differences) for system in systems[1:]
+        system.name: _differences(sources, references, first, system, num_differences)
+        for system in systems[1:]
     }
-    return Comparison(results, {name: str(signature) for name, signature in signatures.items()}, differences)
+    return Comparison(
+        results, {name: str(signature) for name, signature in signatures.items()}, differences
+    )
 
 
 def _compared(result: Any, first: Any, is_equal: bool) -> Score:
@@ -192,7 +202,10 @@ def _differences(
     lines = zip(sources, references, first.translations, other.translations, strict=True)
     for line, (source, reference, before, after) in enumerate(lines, start=1):
         if before != after:
-            gain = metric.sentence_score(after, [reference]).score - metric.sentence_score(before, [reference]).score
+            gain = (
+                metric.sentence_score(after, [reference]).score
+                - metric.sentence_score(before, [reference]).score
+            )
             differences.append(Difference(line, source, reference, before, after, gain))
     differences.sort(key=lambda difference: -difference.gain)
     better = [difference for difference in differences if difference.gain > 0][:number]

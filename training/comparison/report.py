@@ -1,4 +1,5 @@
-"""A comparison, or those on several test sets, as text for a terminal, as Markdown, as a page of HTML and as JSON."""
+"""A comparison, or those on several test sets, as text for a terminal, as Markdown, as a page of
+HTML and as JSON."""
 
 import html
 import json
@@ -14,14 +15,26 @@ from .compare import Comparison, Result, Score
 Format = Literal["text", "markdown", "html", "json"]
 _TABLES = {"text": "simple", "markdown": "pipe", "html": "html"}
 _SCORES_HEADER = ["system", "BLEU", "chrF2", "compared with the first"]
-_LENGTHS_HEADER = ["system", "brevity penalty", "length", "repetitions", "copies", "unknown", "lost numbers", "speed"]
+_LENGTHS_HEADER = [
+    "system",
+    "brevity penalty",
+    "length",
+    "repetitions",
+    "copies",
+    "unknown",
+    "lost numbers",
+    "speed",
+]
 _SCORES_NOTE = (
-    "±: half of the 95% confidence interval. p: how probable so large a difference from the first system is if the two "
+    "±: half of the 95% confidence interval. p: how probable so large a difference from the first "
+    "system is if the two "
     "do not differ."
 )
 _LENGTHS_NOTE = (
-    "Length: words for each word of the references. Repetitions, copies of the source, unknown tokens: of the "
-    "translations. Lost numbers: of those that source and reference have. Speed: sentences per second, compilation "
+    "Length: words for each word of the references. Repetitions, copies of the source, unknown "
+    "tokens: of the "
+    "translations. Lost numbers: of those that source and reference have. Speed: sentences per "
+    "second, compilation "
     "included."
 )
 _OVERVIEW_NOTE = "BLEU on each test set. *: the difference from the first system is significant."
@@ -39,7 +52,8 @@ def write_report(comparison: Comparison, format: Format) -> str:
     """Writes a comparison as text.
 
     Args:
-        format: "text" for a terminal, "markdown", "html": a page that needs no other file, or "json": one line.
+        format: "text" for a terminal, "markdown", "html": a page that needs no other file, or
+            "json": one line.
     """
     if format == "json":
         return json.dumps(_record(comparison), ensure_ascii=False)
@@ -49,22 +63,27 @@ def write_report(comparison: Comparison, format: Format) -> str:
 def write_reports(comparisons: Mapping[str, Comparison], format: Format) -> str:
     """Writes comparisons of the same systems on several test sets as text.
 
-    BLEU scores on all test sets come first, side by side, then a section for each test set with its report. On a
-    single test set it is what `write_report` writes.
+    BLEU scores on all test sets come first, side by side, then a section for each test set with its
+    report. On a single test set it is what `write_report` writes.
 
     Args:
         comparisons: the comparison on each test set, by its name.
-        format: "text" for a terminal, "markdown", "html": a page that needs no other file, or "json": one line, an
-            object whose "test_sets" are what `write_report` writes, each with its "name".
+        format: "text" for a terminal, "markdown", "html": a page that needs no other file, or
+            "json": one line, an object whose "test_sets" are what `write_report` writes, each with
+            its "name".
     """
     if len(comparisons) == 1:
         (comparison,) = comparisons.values()
         return write_report(comparison, format)
     if format == "json":
-        records = [{"name": name, **_record(comparison)} for name, comparison in comparisons.items()]
+        records = [
+            {"name": name, **_record(comparison)} for name, comparison in comparisons.items()
+        ]
         return json.dumps({"test_sets": records}, ensure_ascii=False)
     systems = zip(*(comparison.results for comparison in comparisons.values()), strict=True)
-    overview = _table(["system", *comparisons], [_overview_row(results) for results in systems], format)
+    overview = _table(
+        ["system", *comparisons], [_overview_row(results) for results in systems], format
+    )
     parts = [overview, _paragraph(_OVERVIEW_NOTE, format)]
     for name, comparison in comparisons.items():
         heading = f"{name}\n{'=' * len(name)}" if format == "text" else _heading(name, format, 2)
@@ -95,20 +114,31 @@ def _parts(comparison: Comparison, format: Format, level: int = 2) -> list[str]:
     parts = [
         _table(
             _SCORES_HEADER,
-            [[result.name, *map(_score, result.scores.values()), _verdict(result)] for result in comparison.results],
+            [
+                [result.name, *map(_score, result.scores.values()), _verdict(result)]
+                for result in comparison.results
+            ],
             format,
         ),
         _paragraph(_SCORES_NOTE, format),
         _table(
             [*_LENGTHS_HEADER, *(["terms used"] if has_terms else [])],
-            [[*_length_row(result), *([str(result.terms)] if has_terms else [])] for result in comparison.results],
+            [
+                [*_length_row(result), *([str(result.terms)] if has_terms else [])]
+                for result in comparison.results
+            ],
             format,
         ),
         _paragraph(_LENGTHS_NOTE, format),
-        *(_paragraph(f"{name}: {signature}", format) for name, signature in comparison.signatures.items()),
+        *(
+            _paragraph(f"{name}: {signature}", format)
+            for name, signature in comparison.signatures.items()
+        ),
     ]
     for name, differences in comparison.differences.items():
-        parts.append(_heading(f"Where {name} differs most from {comparison.results[0].name}", format, level))
+        parts.append(
+            _heading(f"Where {name} differs most from {comparison.results[0].name}", format, level)
+        )
         if not differences:
             parts.append(_paragraph("All translations are the same.", format))
         for difference in differences:

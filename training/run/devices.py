@@ -1,4 +1,5 @@
-"""The devices to train on, and the processes that have them: one, or one on each machine of a cluster."""
+"""The devices to train on, and the processes that have them: one, or one on each machine of a
+cluster."""
 
 import contextlib
 import json
@@ -17,7 +18,8 @@ from .interruption import ended_by_signals
 
 _log = logging.getLogger(__name__)
 
-# A core computes at least this many tokens of a batch; with fewer, dividing the batch costs more than it saves.
+# A core computes at least this many tokens of a batch; with fewer, dividing the batch costs more
+# than it saves.
 TOKENS_PER_PART = 1000
 # A host's name or IPv4 address, or an IPv6 address in brackets, and a port.
 _ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):([1-9][0-9]{0,4})", re.ASCII)
@@ -34,45 +36,62 @@ _ERRORS_OF_LOST_WORKERS = (
 
 
 def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
-    """Makes a strategy for GPUs, or for the CPU if there are none. Call it before TensorFlow does anything else.
+    """Makes a strategy for GPUs, or for the CPU if there are none. Call it before TensorFlow does
+    anything else.
 
-    If `TF_CONFIG`, or else Slurm, says that this process is one of several workers, it waits until all are there.
+    If `TF_CONFIG`, or else Slurm, says that this process is one of several workers, it waits until
+    all are there.
 
     Args:
-        devices: number of devices of this machine; a CPU is divided into logical devices. Defaults to None: all GPUs,
-            or one CPU.
+        devices: number of devices of this machine; a CPU is divided into logical devices. Defaults
+            to None: all GPUs, or one CPU.
 
     Returns:
-        A `MultiWorkerMirroredStrategy` if there are several workers, a `MirroredStrategy` for several devices; for
-        one device TensorFlow's default strategy.
+        A `MultiWorkerMirroredStrategy` if there are several workers, a `MirroredStrategy` for
+        several devices; for one device TensorFlow's default strategy.
 
     Raises:
-        ConfigError: The number is not positive, there are fewer GPUs, several workers are given a number, or
-            `TF_CONFIG` or Slurm's variables do not describe workers.
+        ConfigError: The number is not positive, there are fewer GPUs, several workers are given a
+            number, or `TF_CONFIG` or Slurm's variables do not describe workers.
         WorkerError: The workers cannot be connected.
     """
     require(devices is None or devices > 0, "devices", "positive", devices)
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
-        require(devices is None or devices <= len(gpus), "devices", f"at most {len(gpus)}, the number of GPUs", devices)
+        require(
+            devices is None or devices <= len(gpus),
+            "devices",
+            f"at most {len(gpus)}, the number of GPUs",
+            devices,
+        )
     workers, index = _workers()
     if len(workers) > 1:
-        require(devices is None, "devices", "left out if there are several workers, which use all their GPUs", devices)
+        require(
+            devices is None,
+            "devices",
+            "left out if there are several workers, which use all their GPUs",
+            devices,
+        )
         return _connect(workers, index, len(gpus))
     devices = devices or len(gpus) or 1
     if devices == 1:
         return tf.distribute.get_strategy()
     if not gpus:
         cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * devices)
-    return tf.distribute.MirroredStrategy([f"{'GPU' if gpus else 'CPU'}:{i}" for i in range(devices)])
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * devices
+        )
+    return tf.distribute.MirroredStrategy(
+        [f"{'GPU' if gpus else 'CPU'}:{i}" for i in range(devices)]
+    )
 
 
 class Workers:
     """The processes that train one model, each with its own replicas.
 
-    The first is the chief. It alone reads and writes the model directory; the others get what they need of it over
-    the network, so that the directory need not be shared. All processes call the same methods in the same order.
+    The first is the chief. It alone reads and writes the model directory; the others get what they
+    need of it over the network, so that the directory need not be shared. All processes call the
+    same methods in the same order.
 
     Attributes:
         number: how many processes there are.
@@ -111,7 +130,9 @@ class Workers:
         if not self.is_chief:
             content = b""
         # Two bytes are a number that float32 holds exactly, and every network can add up.
-        size = int(self._sum(np.array([len(content)], "<u8").view("<u2")).astype("<u2").view("<u8")[0])
+        size = int(
+            self._sum(np.array([len(content)], "<u8").view("<u2")).astype("<u2").view("<u8")[0]
+        )
         pieces = []
         for begin in range(0, size, 2 * _NUMBERS_PER_SUM):
             end = min(begin + 2 * _NUMBERS_PER_SUM, size)
@@ -124,7 +145,8 @@ class Workers:
         return condition if self.number == 1 else bool(self._sum(np.array([condition]))[0])
 
     def require_same(self, what: str, content: str) -> None:
-        """Checks that this process was given the content that the chief was given; messages call it `what`.
+        """Checks that this process was given the content that the chief was given; messages call it
+        `what`.
 
         Raises:
             ConfigError: They differ.
@@ -145,10 +167,16 @@ class Workers:
             if self.number == 1 or not isinstance(error, _ERRORS_OF_LOST_WORKERS):
                 raise
             # Only the message names the worker.
-            tasks = {int(task) for task in re.findall(r"/job:worker/replica:0/task:(\d+)", str(error))}
-            lost = " or ".join(self._name(task) for task in sorted(tasks - {self._index})) or "another worker"
+            tasks = {
+                int(task) for task in re.findall(r"/job:worker/replica:0/task:(\d+)", str(error))
+            }
+            lost = (
+                " or ".join(self._name(task) for task in sorted(tasks - {self._index}))
+                or "another worker"
+            )
             raise WorkerError(
-                f"{lost} ended or does not answer. Start the same command on all workers again: training resumes from "
+                f"{lost} ended or does not answer. Start the same command on all workers again: "
+                f"training resumes from "
                 "the last saved state"
             ) from None
 
@@ -175,7 +203,9 @@ def _connect(workers: list[str], index: int, num_gpus: int) -> tf.distribute.Str
             return tf.distribute.MultiWorkerMirroredStrategy(resolver)
         except tf.errors.OpError as error:
             reason = str(error).splitlines()[0]
-            raise WorkerError(f"{workers[index]}: this worker cannot be connected with the others: {reason}") from None
+            raise WorkerError(
+                f"{workers[index]}: this worker cannot be connected with the others: {reason}"
+            ) from None
 
 
 def _workers() -> tuple[list[str], int]:
@@ -195,7 +225,9 @@ def _workers_of_tf_config(text: str) -> tuple[list[str], int]:
         chiefs, others = jobs.get("chief", []), jobs.get("worker", [])
         workers = chiefs + others
         matches = [_ADDRESS.fullmatch(address) for address in workers]
-        if len(set(workers)) < len(workers) or not all(match and int(match[1]) <= _MAX_PORT for match in matches):
+        if len(set(workers)) < len(workers) or not all(
+            match and int(match[1]) <= _MAX_PORT for match in matches
+        ):
             raise ValueError
         if len(workers) < 2:
             return workers, 0
@@ -214,7 +246,8 @@ def _workers_of_tf_config(text: str) -> tuple[list[str], int]:
 
 def _workers_of_slurm() -> tuple[list[str], int]:
     try:
-        # Slurm itself gives each task its GPUs; on machines without any the resolver needs to be told a number.
+        # Slurm itself gives each task its GPUs; on machines without any the resolver needs to be
+        # told a number.
         resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
             gpus_per_node=2**16, gpus_per_task=1, auto_set_gpu=False
         )
@@ -222,9 +255,15 @@ def _workers_of_slurm() -> tuple[list[str], int]:
         if index is None:
             raise ValueError("SLURM_PROCID is not one of them")
     except (ValueError, RuntimeError) as error:
-        names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE")
+        names = (
+            "SLURM_PROCID",
+            "SLURM_STEP_NUM_TASKS",
+            "SLURM_STEP_NODELIST",
+            "SLURM_STEP_TASKS_PER_NODE",
+        )
         received = ", ".join(f"{name}={os.environ.get(name)}" for name in names)
         raise ConfigError(
-            f"the variables of Slurm must describe the tasks of a step, as srun sets them: {error}; received {received}"
+            f"the variables of Slurm must describe the tasks of a step, as srun sets them: "
+            f"{error}; received {received}"
         ) from None
     return workers, index

@@ -14,16 +14,19 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruption:
-    """Ends a training run in good order at SIGTERM or SIGINT, while a `with` block runs in the main thread.
+    """Ends a training run in good order at SIGTERM or SIGINT, while a `with` block runs in the main
+    thread.
 
-    The exit code is that of a process which the signal ended: 128 and the signal's number. A second signal ends the
-    process at once.
+    The exit code is that of a process which the signal ended: 128 and the signal's number. A second
+    signal ends the process at once.
 
     Attributes:
         signal: the signal that was received, or None.
-        is_awaited: whether the training looks at `signal` after each step. Otherwise the signal interrupts it.
+        is_awaited: whether the training looks at `signal` after each step. Otherwise the signal
+            interrupts it.
         saved_step: the last step that was saved.
-        is_of_another_worker: whether the training is interrupted because another worker received a signal.
+        is_of_another_worker: whether the training is interrupted because another worker received a
+            signal.
     """
 
     def __init__(self) -> None:
@@ -34,7 +37,9 @@ class Interruption:
 
     def __enter__(self) -> Self:
         # A signal that is ignored stays ignored, as in a shell's background commands.
-        self._handlers: dict[signal.Signals, Callable[[int, FrameType | None], object] | int | None] = {
+        self._handlers: dict[
+            signal.Signals, Callable[[int, FrameType | None], object] | int | None
+        ] = {
             number: signal.signal(number, self._receive)
             for number in _SIGNALS
             if signal.getsignal(number) != signal.SIG_IGN
@@ -44,19 +49,30 @@ class Interruption:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         sys.unraisablehook = self._unraisable_hook
         # Keras and TensorFlow may turn a KeyboardInterrupt into an error of their own.
-        is_interrupted = isinstance(error, KeyboardInterrupt) or (error is not None and not self.is_awaited)
+        is_interrupted = isinstance(error, KeyboardInterrupt) or (
+            error is not None and not self.is_awaited
+        )
         if is_interrupted and (self.signal is not None or self.is_of_another_worker):
             when = "before its first step"
             if self.saved_step:
-                when = f"after step {self.saved_step:,}, which is saved; run the same command to resume"
+                when = (
+                    f"after step {self.saved_step:,}, which is saved; run the same command to "
+                    f"resume"
+                )
             received = self.signal or signal.SIGTERM
-            _log.info(f"stopped by {'a signal to another worker' if self.signal is None else received.name} {when}")
+            _log.info(
+                f"stopped by "
+                f"{'a signal to another worker' if self.signal is None else received.name} {when}"
+            )
             raise SystemExit(128 + received) from None
 
     def _receive(self, number: int, frame: FrameType | None) -> None:

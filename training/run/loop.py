@@ -1,4 +1,5 @@
-"""The loop of a training run: steps, and after every few of them a validation, which is saved and reported."""
+"""The loop of a training run: steps, and after every few of them a validation, which is saved and
+reported."""
 
 import dataclasses
 import logging
@@ -47,11 +48,14 @@ def run_loop(
 ) -> None:
     """Trains until the last step, or until patience, a callback or a signal ends it.
 
-    For callbacks, each validation is the end of an epoch. An error or a signal ends the run without `on_train_end`.
+    For callbacks, each validation is the end of an epoch. An error or a signal ends the run without
+    `on_train_end`.
 
     Args:
-        train_dataset: endless batches: the shares of all replicas of this process, one after another.
-        valid_dataset: likewise; `num_valid` batches are the validation text, which comes again and again.
+        train_dataset: endless batches: the shares of all replicas of this process, one after
+            another.
+        valid_dataset: likewise; `num_valid` batches are the validation text, which comes again and
+            again.
 
     Raises:
         DivergedError: A number is not finite; nothing of it is saved.
@@ -87,12 +91,17 @@ def run_loop(
             _require_finite(run, "loss", loss)
             # The scale of float16's gradients does not change the loss.
             if model.loss_scale is not None and model.loss_scale.is_exhausted():
-                raise _diverged(run, "the gradient is NaN or infinite, even at the lowest scale of the loss")
+                raise _diverged(
+                    run, "the gradient is NaN or infinite, even at the lowest scale of the loss"
+                )
             report.after_step(loss, model)
             callbacks.on_train_batch_end(i, {"loss": loss})
             must_stop = must_stop or model.stop_training
-            # All workers learn of a signal in the next step. After the last step comes the validation, which saves.
-            is_interrupted = step.num_stop_requests > 0 or (run.workers.number == 1 and interruption.signal is not None)
+            # All workers learn of a signal in the next step. After the last step comes the
+            # validation, which saves.
+            is_interrupted = step.num_stop_requests > 0 or (
+                run.workers.number == 1 and interruption.signal is not None
+            )
             if is_interrupted and i + 1 < num_steps:
                 _save_between_validations(run, [total_loss, num_tokens])
                 _interrupt(run)
@@ -104,7 +113,12 @@ def run_loop(
         # `CallbackList` would make a float of the step.
         for callback in callbacks.callbacks:
             callback.on_epoch_end(epoch, logs)
-        must_stop = must_stop or model.stop_training or run.is_out_of_patience() or state.step == config.steps
+        must_stop = (
+            must_stop
+            or model.stop_training
+            or run.is_out_of_patience()
+            or state.step == config.steps
+        )
         must_stop = run.workers.any(must_stop)
         if run.workers.any(interruption.signal is not None):
             _interrupt(run)
@@ -114,15 +128,23 @@ def run_loop(
         raise KeyboardInterrupt
     callbacks.on_train_end(logs)
     if run.is_out_of_patience():
-        _log.info(f"stopped after step {state.step:,}: {config.patience} validations without a new best")
+        _log.info(
+            f"stopped after step {state.step:,}: {config.patience} validations without a new best"
+        )
     elif state.step < config.steps:
-        _log.info(f"stopped after step {state.step:,} by a callback; run the same command to resume")
+        _log.info(
+            f"stopped after step {state.step:,} by a callback; run the same command to resume"
+        )
 
 
 def _validate(
-    run: TrainingRun, batches: Iterator[Batch], num_batches: int, callbacks: keras.callbacks.CallbackList
+    run: TrainingRun,
+    batches: Iterator[Batch],
+    num_batches: int,
+    callbacks: keras.callbacks.CallbackList,
 ) -> Row:
-    """Returns losses and metrics of the validation text, BLEU excepted, with the step and the learning rate."""
+    """Returns losses and metrics of the validation text, BLEU excepted, with the step and the
+    learning rate."""
     model = run.model
     callbacks.on_test_begin()
     for metric in model.validation_metrics:
@@ -131,7 +153,10 @@ def _validate(
         callbacks.on_test_batch_begin(i)
         model.validate(batches)
         callbacks.on_test_batch_end(i)
-    values = {metric.name: float(keras.ops.convert_to_numpy(metric.result())) for metric in model.validation_metrics}
+    values = {
+        metric.name: float(keras.ops.convert_to_numpy(metric.result()))
+        for metric in model.validation_metrics
+    }
     callbacks.on_test_end(values)
     _require_finite(run, "validation loss", values["loss"])
     logs: Row = {f"val_{name}": value for name, value in values.items()}
@@ -175,7 +200,10 @@ def _interrupt(run: TrainingRun) -> None:
 
 
 def _finite_values(run: TrainingRun) -> dict[str, np.ndarray]:
-    values = {name: keras.ops.convert_to_numpy(variable) for name, variable in named_variables(run.model).items()}
+    values = {
+        name: keras.ops.convert_to_numpy(variable)
+        for name, variable in named_variables(run.model).items()
+    }
     if not all(np.isfinite(array).all() for array in values.values()):
         raise _diverged(run, "a weight is NaN or infinite")
     return values
@@ -194,6 +222,8 @@ def _diverged(run: TrainingRun, what: str) -> DivergedError:
     if (checkpoint := run.model_dir.checkpoint_path(step)).is_file():
         kept += f", with its checkpoint {checkpoint.name}"
     return DivergedError(
-        f"training diverged in step {run.model.num_updates:,}, at the learning rate {run.model.learning_rate:.2e}: "
-        f"{what}. {kept}; resume from there with a lower rate: --set training.peak_learning_rate=..."
+        f"training diverged in step {run.model.num_updates:,}, at the learning rate "
+        f"{run.model.learning_rate:.2e}: "
+        f"{what}. {kept}; resume from there with a lower rate: --set "
+        f"training.peak_learning_rate=..."
     )

@@ -1,4 +1,5 @@
-"""What people see of a training run: a bar, a line for each validation, BLEU, `log.csv`, and TensorBoard's files."""
+"""What people see of a training run: a bar, a line for each validation, BLEU, `log.csv`, and
+TensorBoard's files."""
 
 import collections
 import csv
@@ -74,7 +75,11 @@ class ProgressReport:
             f"perplexity {logs['val_perplexity']:.2f}",
             f"accuracy {logs['val_accuracy']:.1%}",
             *([f"BLEU {logs['val_bleu']:.2f}"] if "val_bleu" in logs else []),
-            *([f"{counted(int(logs['skipped_steps']), 'step')} skipped"] if "skipped_steps" in logs else []),
+            *(
+                [f"{counted(int(logs['skipped_steps']), 'step')} skipped"]
+                if "skipped_steps" in logs
+                else []
+            ),
             self._speed(self._num_steps, self._last_ends[-1] - self._begin),
         ]
         _log.info(f"step {logs['step']:,}: {', '.join(items)}")
@@ -96,13 +101,15 @@ def bleu_measure(
 ) -> Callable[[], tuple[float, list[Sample]]]:
     """Returns a function that ranks checkpoints: it translates the validation text, without a beam.
 
-    It returns the BLEU of the translations, and the first of them. Where the text has several tags, the log has the
-    BLEU of each.
+    It returns the BLEU of the translations, and the first of them. Where the text has several tags,
+    the log has the BLEU of each.
     """
     runs = [(number, tag) for number, tag in pairs.tags or ((len(pairs), ""),) if number]
     # Each tag has a graph of its own.
     translators = {
-        tag: Translator(model, tokenizers, dataclasses.replace(decoding, beam_size=1, tag=tag or None))
+        tag: Translator(
+            model, tokenizers, dataclasses.replace(decoding, beam_size=1, tag=tag or None)
+        )
         for _, tag in runs
     }
 
@@ -131,16 +138,23 @@ def _bleu(samples: list[Sample]) -> float:
 def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample] = ()) -> None:
     """Writes the log after a validation: `log.csv`, and for TensorBoard a file for each validation.
 
-    Both are made of the rows that the training state has, so that a resumed run neither repeats nor loses one. The
-    state does not have the samples, translations of the last validation.
+    Both are made of the rows that the training state has, so that a resumed run neither repeats nor
+    loses one. The state does not have the samples, translations of the last validation.
     """
     columns = ["epoch", *sorted({name for row in rows for name in row} - {"epoch"})]
-    with replacing(model_dir.log_path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+    with (
+        replacing(model_dir.log_path) as temporary,
+        open(temporary, "w", encoding="utf-8", newline="") as file,
+    ):
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(rows)
     curves = {name: value for name, value in rows[-1].items() if name not in ("epoch", "step")}
-    validation = {name.removeprefix("val_"): value for name, value in curves.items() if name.startswith("val_")}
+    validation = {
+        name.removeprefix("val_"): value
+        for name, value in curves.items()
+        if name.startswith("val_")
+    }
     train = {name: value for name, value in curves.items() if not name.startswith("val_")}
     step = int(rows[-1]["step"])
     for run, values, texts in (("train", train, ()), ("validation", validation, samples)):
@@ -152,7 +166,8 @@ def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample
 
 
 def restore_log(model_dir: ModelDir, rows: Sequence[Row], step: int) -> None:
-    """Makes the log of a model directory that of its training state: all validations until a step."""
+    """Makes the log of a model directory that of its training state: all validations until a
+    step."""
     for directory in model_dir.tensorboard_path.glob("*"):
         remove_leftovers(directory)
     if rows:
@@ -165,7 +180,8 @@ def restore_log(model_dir: ModelDir, rows: Sequence[Row], step: int) -> None:
 
 
 def _write_event(path: pathlib.Path, step: int, values: Row, samples: Sequence[Sample]) -> None:
-    """Writes what `tf.summary` would, but with all values in a single record of a file whose name is given."""
+    """Writes what `tf.summary` would, but with all values in a single record of a file whose name
+    is given."""
     now = time.time()
     summary = tf.compat.v1.Summary()
     for tag, value in values.items():

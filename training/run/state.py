@@ -1,7 +1,7 @@
 """What a training run saves: its state, by which it is resumed, and its checkpoints.
 
-`training_state.npz` is the last state; the one before it is kept too. The mean of checkpoints is that of section 6.1 of
-the paper.
+`training_state.npz` is the last state; the one before it is kept too. The mean of checkpoints is
+that of section 6.1 of the paper.
 """
 
 import dataclasses
@@ -42,19 +42,24 @@ class RunState:
     """How far a training run is."""
 
     step: int = 0  # updates so far
-    best_score: float = -math.inf  # the highest score of a validation so far: BLEU, or minus the perplexity
+    best_score: float = (
+        -math.inf
+    )  # the highest score of a validation so far: BLEU, or minus the perplexity
     validations_since_best: int = 0  # how many validations came after the one with this score
     # The scores of the checkpoints that are kept, by their steps.
     scores: dict[int, float] = dataclasses.field(default_factory=dict)
     # The log, a row for each validation.
     rows: list[Row] = dataclasses.field(default_factory=list)
-    # If the run stopped between two validations: the sum of the loss over the tokens since the last one, their number.
+    # If the run stopped between two validations: the sum of the loss over the tokens since the last
+    # one, their number.
     loss_sums: list[float] = dataclasses.field(default_factory=list)
     # The fingerprints of the texts, "train" and "valid".
     text: dict[str, TextFingerprint] = dataclasses.field(default_factory=dict)
 
 
-def save_training_state(model_dir: ModelDir, values: Mapping[str, np.ndarray], state: RunState) -> None:
+def save_training_state(
+    model_dir: ModelDir, values: Mapping[str, np.ndarray], state: RunState
+) -> None:
     """Saves the state of a training run; the one before is kept under another name.
 
     If it cannot be written, both that were there before stay.
@@ -69,16 +74,20 @@ def save_training_state(model_dir: ModelDir, values: Mapping[str, np.ndarray], s
 def save_validation(
     model_dir: ModelDir, model: TrainingModel, values: Mapping[str, np.ndarray], state: RunState
 ) -> None:
-    """Saves a checkpoint, also as the best one if it is, and the state; deletes what is not kept any longer."""
+    """Saves a checkpoint, also as the best one if it is, and the state; deletes what is not kept
+    any longer."""
     save_weights(model.validated, model_dir.checkpoint_path(state.step))
     if state.validations_since_best == 0:
         save_weights(model.validated, model_dir.best_path)
     checkpoints = model_dir.checkpoints()
     # A run that went back to an earlier state has left checkpoints of later steps.
     past = [step for step in checkpoints if step <= state.step]
-    kept = past[-model.config.keep_checkpoints :] + _best_steps(state, past, model.config.average_best)
+    kept = past[-model.config.keep_checkpoints :] + _best_steps(
+        state, past, model.config.average_best
+    )
     state.scores = {step: state.scores[step] for step in kept if step in state.scores}
-    # Save the state before deleting anything: a run that ends before repeats the steps since the last state.
+    # Save the state before deleting anything: a run that ends before repeats the steps since the
+    # last state.
     save_training_state(model_dir, values, state)
     for step in checkpoints.keys() - kept:
         remove_with_checksum(model_dir.checkpoint_path(step))
@@ -87,7 +96,8 @@ def save_validation(
 
 
 def read_progress(model_dir: ModelDir) -> RunState:
-    """Reads how far the training of a model directory is; a new `RunState` if it has no training state.
+    """Reads how far the training of a model directory is; a new `RunState` if it has no training
+    state.
 
     Raises:
         DamagedFileError: The training state is damaged, and there is none before it.
@@ -100,11 +110,12 @@ def restore_training_state(
 ) -> RunState:
     """Sets a model and its optimizer to the last saved state, or to where the training starts.
 
-    If the state is damaged, the one before takes its place, and a warning says so. The chief reads it; the other
-    workers get its variables, also if nothing was saved yet.
+    If the state is damaged, the one before takes its place, and a warning says so. The chief reads
+    it; the other workers get its variables, also if nothing was saved yet.
 
     Args:
-        init_from: whose weights the training starts with. Defaults to None: those that the model has.
+        init_from: whose weights the training starts with. Defaults to None: those that the model
+            has.
 
     Raises:
         DamagedFileError: No state is undamaged.
@@ -116,16 +127,21 @@ def restore_training_state(
         if path == model_dir.previous_state_path:
             rename_with_checksum(path, model_dir.training_state_path)
         if init_from is not None and not state.step:
-            _log.info(f"training starts with the weights of {init_from.load_weights(model.transformer)}")
+            _log.info(
+                f"training starts with the weights of {init_from.load_weights(model.transformer)}"
+            )
     if workers.number > 1:
         _share(state, [*named_variables(model).values()], workers)
     return state
 
 
 def _share(state: RunState, variables: Sequence[keras.Variable], workers: Workers) -> None:
-    """Sets the variables of all workers, and what they need to know of the state, to those of the chief."""
+    """Sets the variables of all workers, and what they need to know of the state, to those of the
+    chief."""
     arrays = [keras.ops.convert_to_numpy(variable) for variable in variables]
-    content = workers.from_chief(b"".join(array.tobytes() for array in arrays) if workers.is_chief else b"")
+    content = workers.from_chief(
+        b"".join(array.tobytes() for array in arrays) if workers.is_chief else b""
+    )
     begin = 0
     for variable, array in zip(variables, arrays, strict=True):
         values = np.frombuffer(content, array.dtype, array.size, begin)
@@ -137,7 +153,9 @@ def _share(state: RunState, variables: Sequence[keras.Variable], workers: Worker
         setattr(state, name, value)
 
 
-def _read_last_state(model_dir: ModelDir, variables: Mapping[str, keras.Variable]) -> tuple[pathlib.Path, RunState]:
+def _read_last_state(
+    model_dir: ModelDir, variables: Mapping[str, keras.Variable]
+) -> tuple[pathlib.Path, RunState]:
     errors = []
     # If the run was killed between the two renames, only the previous state exists.
     for path in (model_dir.training_state_path, model_dir.previous_state_path):
@@ -151,7 +169,9 @@ def _read_last_state(model_dir: ModelDir, variables: Mapping[str, keras.Variable
                 _log.warning(f"{errors[0]}; {path.name}, of step {state.step:,}, is used instead")
             return path, state
     if errors:
-        raise DamagedFileError(f"{errors[0]}. There is no earlier state; remove it to start training again")
+        raise DamagedFileError(
+            f"{errors[0]}. There is no earlier state; remove it to start training again"
+        )
     return model_dir.training_state_path, RunState()
 
 
@@ -162,17 +182,29 @@ def _read_state(path: pathlib.Path, variables: Mapping[str, keras.Variable]) -> 
         # JSON has turned the steps into text.
         state.scores = {int(step): score for step, score in state.scores.items()}
         # A file without a checksum may have been written by another program.
-        numbers = [state.step, state.best_score, state.validations_since_best, *state.loss_sums, *state.scores.values()]
+        numbers = [
+            state.step,
+            state.best_score,
+            state.validations_since_best,
+            *state.loss_sums,
+            *state.scores.values(),
+        ]
         for row in state.rows:
             numbers += [row["step"], *row.values()]
         numbers += [fingerprint["lines"] for fingerprint in state.text.values()]
-        if not isinstance(state.step, int) or not all(isinstance(number, int | float) for number in numbers):
+        if not isinstance(state.step, int) or not all(
+            isinstance(number, int | float) for number in numbers
+        ):
             raise ValueError("its progress has values of other types")
         for name, variable in variables.items():
             if name.startswith("loss_scale.") and name not in arrays:
                 continue  # The training was in another precision before.
             array = arrays.get(name)
-            if array is None or array.shape != tuple(variable.shape) or array.dtype != variable.dtype:
+            if (
+                array is None
+                or array.shape != tuple(variable.shape)
+                or array.dtype != variable.dtype
+            ):
                 raise InvalidFileError(
                     f"{path}: the training state does not fit the model "
                     f"({variable.path} is missing, or has another shape or type)"
@@ -202,14 +234,17 @@ def named_variables(model: TrainingModel) -> dict[str, keras.Variable]:
 
 @checked
 def average_checkpoints(
-    model_dir: str | os.PathLike[str] | ModelDir, *, last: Size | None = None, best: Size | None = None
+    model_dir: str | os.PathLike[str] | ModelDir,
+    *,
+    last: Size | None = None,
+    best: Size | None = None,
 ) -> list[pathlib.Path]:
     """Averages checkpoints of a model directory, which then translates with the average.
 
     Args:
         model_dir: the directory, or its path.
-        last: how many of the last checkpoints, or all if there are fewer. Defaults to the configuration's
-            `average_last`, or 5 if that is 0, unless `best` is given.
+        last: how many of the last checkpoints, or all if there are fewer. Defaults to the
+            configuration's `average_last`, or 5 if that is 0, unless `best` is given.
         best: how many of the checkpoints that are best on the validation text, instead of the last.
 
     Returns:

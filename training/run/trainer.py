@@ -1,7 +1,7 @@
 """Training on one device or several, from the first step or where an earlier run stopped.
 
-Below `train` is what the text becomes, tokenizers and plans of batches of token ids, and what is asked of the model
-directory: what an earlier run left there, and what a run writes first.
+Below `train` is what the text becomes, tokenizers and plans of batches of token ids, and what is
+asked of the model directory: what an earlier run left there, and what a run writes first.
 """
 
 import contextlib
@@ -22,11 +22,22 @@ from keras_transformer.config.values import TrainingPrecision
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.directory import require_memory
-from keras_transformer.model_dir.files import checksum_path, locked, naming_errors, remove_leftovers, temporary_beside
+from keras_transformer.model_dir.files import (
+    checksum_path,
+    locked,
+    naming_errors,
+    remove_leftovers,
+    temporary_beside,
+)
 from keras_transformer.rules import require
 from keras_transformer.runtime.device import choose_precision
 from keras_transformer.runtime.progress import ProgressBar, counted, quiet
-from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, load_tokenizers, tokenizer_filenames
+from keras_transformer.tokenizers import (
+    SentencePieceTokenizer,
+    TokenizerPair,
+    load_tokenizers,
+    tokenizer_filenames,
+)
 from keras_transformer.tokenizers.placeholders import SpanFinder, span_finder
 from keras_transformer.tokenizers.text_codec import TextCodec
 
@@ -65,8 +76,9 @@ def train(
 ) -> None:
     """Trains a translator, or resumes a training run that was stopped.
 
-    Initial weights and dropout follow from Keras' global seed: call `keras.utils.set_random_seed` before, and before
-    any tokenizer is loaded, because TensorFlow then loses the SentencePiece models that it holds.
+    Initial weights and dropout follow from Keras' global seed: call `keras.utils.set_random_seed`
+    before, and before any tokenizer is loaded, because TensorFlow then loses the SentencePiece
+    models that it holds.
 
     Args:
         config: from `load_recipe`.
@@ -74,27 +86,30 @@ def train(
         valid_pairs: pairs to validate on.
         model_dir: the directory is made if it does not exist.
         strategy: from `make_strategy`.
-        parallel_parts: into how many parts all devices together divide a batch, to compute them side by side: what
-            `divide_cores` returns. Defaults to 1.
+        parallel_parts: into how many parts all devices together divide a batch, to compute them
+            side by side: what `divide_cores` returns. Defaults to 1.
         allow_changed_text: whether a run may be resumed with another text. Defaults to False.
-        interruption: what signals do to the run. Defaults to None: what they do to any Python program.
-        init_from: the model whose tokenizers and weights the training starts with; the configuration must be made from
-            it (`load_recipe`). Defaults to None: a new vocabulary and random weights.
-        callbacks: such as those of Weights & Biases or MLflow, or your own. For them, each validation is the end of an
-            epoch. Defaults to none.
+        interruption: what signals do to the run. Defaults to None: what they do to any Python
+            program.
+        init_from: the model whose tokenizers and weights the training starts with; the
+            configuration must be made from it (`load_recipe`). Defaults to None: a new vocabulary
+            and random weights.
+        callbacks: such as those of Weights & Biases or MLflow, or your own. For them, each
+            validation is the end of an epoch. Defaults to none.
 
-    After each step, the logs that a callback gets have `loss`, the mean since the last validation. After each
-    validation they have `step`, `learning_rate`, `loss`, `val_loss`, `val_perplexity`, `val_accuracy`, `val_bleu` if
-    checkpoints are ranked by it, and `skipped_steps` in float16; by then everything is saved. `self.model.transformer`
-    is the model. A callback that sets `self.model.stop_training = True` ends the run after the next validation, and
-    the run can be resumed. Callbacks themselves are not saved.
+    After each step, the logs that a callback gets have `loss`, the mean since the last validation.
+    After each validation they have `step`, `learning_rate`, `loss`, `val_loss`, `val_perplexity`,
+    `val_accuracy`, `val_bleu` if checkpoints are ranked by it, and `skipped_steps` in float16; by
+    then everything is saved. `self.model.transformer` is the model. A callback that sets
+    `self.model.stop_training = True` ends the run after the next validation, and the run can be
+    resumed. Callbacks themselves are not saved.
 
-    With several workers, each calls the callbacks that it was given, and all stop if one of them is asked to. Only the
-    chief's logs have `val_bleu`, and only the chief saves.
+    With several workers, each calls the callbacks that it was given, and all stop if one of them is
+    asked to. Only the chief's logs have `val_bleu`, and only the chief saves.
 
     Raises:
-        ConfigError: The directory holds a model with another configuration, the text is not that of the run that is
-            resumed, or a value does not fit the text.
+        ConfigError: The directory holds a model with another configuration, the text is not that of
+            the run that is resumed, or a value does not fit the text.
         LockedError: Another training runs in the directory.
         InvalidFileError: A file that the run starts from does not fit the model, or is damaged.
         DivergedError: The training diverged. What was saved before stays.
@@ -124,7 +139,11 @@ def train(
     model_dir, workers = ModelDir(model_dir), Workers(strategy)
     if not workers.is_chief:
         _log.info(f"{workers.name}: the chief shows the progress")
-    with workers.naming_the_lost(), _directory_in_use(model_dir, workers), quiet(not workers.is_chief):
+    with (
+        workers.naming_the_lost(),
+        _directory_in_use(model_dir, workers),
+        quiet(not workers.is_chief),
+    ):
         _require_memory(config)
         parts_per_device = max(parallel_parts // len(workers.replicas), 1)
         num_parts = strategy.num_replicas_in_sync * parts_per_device
@@ -132,15 +151,20 @@ def train(
         training = config.training
         augmentation, seen_pairs = None, train_pairs
         if config.data.augment:
-            augmentation = Augmentation(config.data.augment, training.seed, SpanFinder(config.decoding.keep or ()))
+            augmentation = Augmentation(
+                config.data.augment, training.seed, SpanFinder(config.decoding.keep or ())
+            )
             # In the shapes in which the model sees the text.
             seen_pairs = augmentation.text(train_pairs)
         remove_leftovers(model_dir.checkpoints_path)
         # The system's own temporary files may be in memory.
         with temporary_beside(model_dir.path / "token-ids", is_directory=True) as directory:
-            tokenizers = load_or_learn_tokenizers(config, seen_pairs, model_dir, init_from, workers, directory)
+            tokenizers = load_or_learn_tokenizers(
+                config, seen_pairs, model_dir, init_from, workers, directory
+            )
             config = config.with_vocab_sizes(*(tokenizer.vocab_size for tokenizer in tokenizers))
-            # Before the whole text is tokenized: a model that does not fit into memory is noticed early.
+            # Before the whole text is tokenized: a model that does not fit into memory is noticed
+            # early.
             model = build_training_model(config.model, training, strategy, parts_per_device)
             plan, valid_plan = plan_texts(
                 config, train_pairs, valid_pairs, augmentation, tokenizers, num_parts, directory
@@ -161,7 +185,9 @@ def train(
                 model_dir.write_config(config)
                 restore_log(model_dir, state.rows, state.step)
                 if training.validate_by == "bleu":
-                    measure = bleu_measure(model.validated, tokenizers, config.decoding, valid_pairs)
+                    measure = bleu_measure(
+                        model.validated, tokenizers, config.decoding, valid_pairs
+                    )
             devices = counted(strategy.num_replicas_in_sync, "device")
             if workers.number > 1:
                 devices += f" of {workers.number} workers"
@@ -170,7 +196,9 @@ def train(
                 f"one pass over the text takes {counted(plan.num_steps, 'step')}, with batches of "
                 f"{counted(len(plan.buckets), 'shape')} and {plan.padding_share:.0%} padding"
             )
-            run = TrainingRun(model, model_dir, state, workers, interruption or Interruption(), measure)
+            run = TrainingRun(
+                model, model_dir, state, workers, interruption or Interruption(), measure
+            )
             if workers.any(state.step >= training.steps or run.is_out_of_patience()):
                 _log.info(f"training has already ended, after step {state.step:,}")
             else:
@@ -181,17 +209,25 @@ def train(
                     replicas=workers.replicas,
                     num_replicas=strategy.num_replicas_in_sync,
                 )
-                train_batches = training_dataset(plan, seed=training.seed, first_step=state.step, **shares)
-                # Endless too: several workers would have to agree after each batch on whether there is another one.
+                train_batches = training_dataset(
+                    plan, seed=training.seed, first_step=state.step, **shares
+                )
+                # Endless too: several workers would have to agree after each batch on whether there
+                # is another one.
                 valid_batches = validation_dataset(valid_plan, **shares).repeat()
                 with ProgressBar("training", "steps", training.steps, done=state.step) as bar:
                     report = ProgressReport(bar, plan.pairs.num_target_tokens / plan.num_steps)
-                    run_loop(run, train_batches, valid_batches, valid_plan.num_steps, report, callbacks)
+                    run_loop(
+                        run, train_batches, valid_batches, valid_plan.num_steps, report, callbacks
+                    )
         if workers.is_chief:
             for name, number in (("last", training.average_last), ("best", training.average_best)):
                 if number:
                     paths = average_checkpoints(model_dir, **{name: number})
-                    _log.info(f"averaged the {name} {counted(len(paths), 'checkpoint')} into {model_dir.average_path}")
+                    _log.info(
+                        f"averaged the {name} {counted(len(paths), 'checkpoint')} into "
+                        f"{model_dir.average_path}"
+                    )
             if config.decoding.shortlist and not model_dir.shortlist_path.is_file():
                 build_shortlist(model_dir, seen_pairs)
 
@@ -233,13 +269,16 @@ def plan_texts(
     num_parts: int,
     directory: pathlib.Path,
 ) -> tuple[BatchPlan, BatchPlan]:
-    """Tokenizes both texts into files of the directory, and plans batches that divide into so many parts."""
+    """Tokenizes both texts into files of the directory, and plans batches that divide into so many
+    parts."""
     training, max_length = config.training, config.model.max_length
     samplers, terms = tokenizers, None
     if training.subword_dropout:
         # Both sides share one sampler if they share the vocabulary.
         dropouts = [
-            SubwordDropout(cast(SentencePieceTokenizer, tokenizer), training.subword_dropout, training.seed)
+            SubwordDropout(
+                cast(SentencePieceTokenizer, tokenizer), training.subword_dropout, training.seed
+            )
             for tokenizer in tokenizers.files().values()
         ]
         samplers = TokenizerPair(dropouts[0], dropouts[-1])
@@ -248,13 +287,17 @@ def plan_texts(
         require(has_pieces, "data.terms", "0 for a vocabulary without pieces for terms", share)
         terms = TermAnnotation(learn_lexicon(train_pairs), share, training.seed)
     is_drawn_anew = training.subword_dropout or augmentation or terms
-    epochs = Epochs(train_pairs, training.subword_samples if is_drawn_anew else 1, augmentation, terms)
+    epochs = Epochs(
+        train_pairs, training.subword_samples if is_drawn_anew else 1, augmentation, terms
+    )
     spans = span_finder(config.decoding, tokenizers)
     train_codec = TextCodec(samplers, max_length, spans, are_annotated=terms is not None)
     train_ids = encode(epochs, train_codec, directory / "train")
     if training.guided_alignment:
         train_ids = align_encoded(train_ids)
-    valid_ids = encode(Epochs(valid_pairs), TextCodec(tokenizers, max_length, spans), directory / "valid")
+    valid_ids = encode(
+        Epochs(valid_pairs), TextCodec(tokenizers, max_length, spans), directory / "valid"
+    )
     _report_pairs("training text", train_ids, tokenizers)
     _report_pairs("validation text", valid_ids, tokenizers)
     sizes = training.tokens_per_batch, training.num_buckets, num_parts
@@ -271,17 +314,19 @@ def _report_pairs(name: str, pairs: EncodedPairs, tokenizers: TokenizerPair) -> 
         share = np.isin(np.asarray(pairs.token_ids(side, 0)), tokenizer.unknown_ids()).mean()
         if share >= _NOTABLE_SHARE:
             _log.warning(
-                f"{name}: {share:.1%} of the {side} tokens are unknown to the vocabulary or spelled in bytes, "
+                f"{name}: {share:.1%} of the {side} tokens are unknown to the vocabulary or "
+                f"spelled in bytes, "
                 "as with another script; a model learns little from them"
             )
 
 
 def _require_memory(config: Config) -> None:
-    """Checks that the machine has the memory that training takes at least, before anything is allocated.
+    """Checks that the machine has the memory that training takes at least, before anything is
+    allocated.
 
-    All variables are in float32: weights, their moving average, and of weights that are trained the two moments of
-    Adam and the gradients. With a GPU the gradients are in its memory; all variables are copied out of it to be saved.
-    What is computed from a batch comes on top.
+    All variables are in float32: weights, their moving average, and of weights that are trained the
+    two moments of Adam and the gradients. With a GPU the gradients are in its memory; all variables
+    are copied out of it to be saved. What is computed from a batch comes on top.
     """
     copies = 1 + (config.training.ema > 0)
     # How many of the weights are frozen does not follow from the number of parameters.
@@ -294,7 +339,11 @@ def _require_memory(config: Config) -> None:
 def _directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
     """Makes the directory if it does not exist, and keeps other training runs out of it."""
     model_dir.path.mkdir(parents=True, exist_ok=True)
-    lock = locked(model_dir.lock_path, "another training runs here") if workers.is_chief else contextlib.nullcontext()
+    lock = (
+        locked(model_dir.lock_path, "another training runs here")
+        if workers.is_chief
+        else contextlib.nullcontext()
+    )
     try:
         with lock:
             yield
@@ -304,8 +353,11 @@ def _directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
             model_dir.path.rmdir()
 
 
-def _resumable_config(model_dir: ModelDir, config: Config, workers: Workers, num_parts: int) -> Config:
-    """Returns the configuration of a new run, or of one that is resumed, with the precision of its first step.
+def _resumable_config(
+    model_dir: ModelDir, config: Config, workers: Workers, num_parts: int
+) -> Config:
+    """Returns the configuration of a new run, or of one that is resumed, with the precision of its
+    first step.
 
     All devices together divide a batch into `num_parts` parts.
     """
@@ -324,22 +376,32 @@ def _resumable_config(model_dir: ModelDir, config: Config, workers: Workers, num
             _log.info(f"precision: {precision}, because {reason}")
     workers.require_same("the options", repr(config))
     precision = cast(TrainingPrecision, workers.from_chief(precision.encode()).decode())
-    return dataclasses.replace(config, training=dataclasses.replace(config.training, precision=precision))
+    return dataclasses.replace(
+        config, training=dataclasses.replace(config.training, precision=precision)
+    )
 
 
 def _require_state(model_dir: ModelDir, is_described: bool) -> None:
-    """Checks that the directory of an earlier run has its configuration, and what resuming needs."""
+    """Checks that the directory of an earlier run has its configuration, and what resuming
+    needs."""
     # A run that is killed before it has saved a state leaves a checkpoint.
-    paths = [model_dir.training_state_path, model_dir.previous_state_path, *model_dir.checkpoints().values()]
+    paths = [
+        model_dir.training_state_path,
+        model_dir.previous_state_path,
+        *model_dir.checkpoints().values(),
+    ]
     of_training = [path for path in paths if path.is_file()]
     if is_described and not of_training and model_dir.is_trained():
         raise ConfigError(
-            f"{model_dir}: the directory has trained weights, but no training_state.npz to resume from. To "
-            f"continue from these weights, train in another --model-dir with --init-from {model_dir}"
+            f"{model_dir}: the directory has trained weights, but no training_state.npz to resume "
+            f"from. To "
+            f"continue from these weights, train in another --model-dir with --init-from "
+            f"{model_dir}"
         )
     if of_training and not is_described:
         raise ConfigError(
-            f"{model_dir}: the directory has {of_training[0].relative_to(model_dir.path)} of an earlier training run, "
+            f"{model_dir}: the directory has {of_training[0].relative_to(model_dir.path)} of an "
+            f"earlier training run, "
             "but no config.yaml. Put the file back, or train in another --model-dir"
         )
 
@@ -351,22 +413,30 @@ def _require_same_configuration(model_dir: ModelDir, old: Config, config: Config
     for section, names in (
         ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
         ("model", [field.name for field in dataclasses.fields(old.model)]),
-        # Checkpoints are compared by `validate_by`; the state has the average of `ema`, and Adam's moments of the
-        # weights that are not frozen.
+        # Checkpoints are compared by `validate_by`; the state has the average of `ema`, and Adam's
+        # moments of the weights that are not frozen.
         ("training", ["validate_by", "ema", "freeze"]),
     ):
         for name in names:
             before, now = getattr(getattr(old, section), name), getattr(getattr(new, section), name)
             if before != now:
                 raise ConfigError(
-                    f"{section}.{name} must be {before!r}, as in the model that {model_dir} holds; received "
-                    f"{section}.{name}={now!r}. Resume with the old value, or train in another --model-dir"
+                    f"{section}.{name} must be {before!r}, as in the model that {model_dir} "
+                    f"holds; received "
+                    f"{section}.{name}={now!r}. Resume with the old value, or train in another "
+                    f"--model-dir"
                 )
 
 
 def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:
-    """Renames files that no training has written, but that have the name of a file that a training writes."""
-    paths = [model_dir.log_path, model_dir.best_path, model_dir.average_path, model_dir.shortlist_path]
+    """Renames files that no training has written, but that have the name of a file that a training
+    writes."""
+    paths = [
+        model_dir.log_path,
+        model_dir.best_path,
+        model_dir.average_path,
+        model_dir.shortlist_path,
+    ]
     for name, tokenizer in tokenizers.files().items():
         path = model_dir.path / name
         # A run that was killed before it wrote the configuration has written the tokenizers.
@@ -391,15 +461,20 @@ def _require_same_text(
     ]
     if differences:
         raise ConfigError(
-            f"{model_dir}: this training run started with another text: {'; '.join(differences)}. Use the "
-            "same text, train in another --model-dir, or continue with this text: --allow-changed-text"
+            f"{model_dir}: this training run started with another text: {'; '.join(differences)}. "
+            f"Use the "
+            "same text, train in another --model-dir, or continue with this text: "
+            "--allow-changed-text"
         )
 
 
 def _difference(before: TextFingerprint, now: TextFingerprint) -> str:
     if (before["source"], before["target"]) == (now["target"], now["source"]):
         return "has source and target swapped"
-    changed = {"source": before["source"] != now["source"], "target": before["target"] != now["target"]}
+    changed = {
+        "source": before["source"] != now["source"],
+        "target": before["target"] != now["target"],
+    }
     sides = " and ".join(side for side, is_changed in changed.items() if is_changed)
     lines = f"{now['lines']:,} lines, {before['lines']:,} before"
     return f"has another {sides} ({lines if before['lines'] != now['lines'] else 'as many lines'})"

@@ -1,4 +1,5 @@
-"""The losses of training: the cross-entropy from hidden states, without a batch's logits, and that of attention."""
+"""The losses of training: the cross-entropy from hidden states, without a batch's logits, and that
+of attention."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated
@@ -23,21 +24,22 @@ def projected_crossentropy(
 ) -> Annotated[Tensor, "float32 ()"]:
     """Computes the sum of `token_crossentropy(labels, hidden @ kernel + bias, label_smoothing)`.
 
-    The gradient is computed in the same pass: the softmax of a few tokens at a time becomes their part of the
-    gradient at once, so that no tensor has as many elements as there are tokens times vocabulary. What label
-    smoothing adds to loss and gradient is linear in the logits: the mean of the kernel's columns stands for it.
+    The gradient is computed in the same pass: the softmax of a few tokens at a time becomes their
+    part of the gradient at once, so that no tensor has as many elements as there are tokens times
+    vocabulary. What label smoothing adds to loss and gradient is linear in the logits: the mean of
+    the kernel's columns stands for it.
 
-    For two passes over the same tokens, the result is the mean of both plus the term of R-Drop (Liang et al. 2021,
-    arXiv 2106.14448): `consistency / 4 * (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁))` for every token. (That paper adds the losses
-    of the passes, and so has twice this loss.)
+    For two passes over the same tokens, the result is the mean of both plus the term of R-Drop
+    (Liang et al. 2021, arXiv 2106.14448): `consistency / 4 * (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁))` for every
+    token. (That paper adds the losses of the passes, and so has twice this loss.)
 
     Args:
-        hidden: in float32, or in bfloat16 or float16, in which the products then are too; softmax and loss are in
-            float32 anyway. One pass, or two that differ in their dropout.
+        hidden: in float32, or in bfloat16 or float16, in which the products then are too; softmax
+            and loss are in float32 anyway. One pass, or two that differ in their dropout.
         label_smoothing: ε. Defaults to 0.
         consistency: R-Drop's α, for two passes. Defaults to 0.
-        gradient_scale: what the gradients are multiplied by, but not the loss: float16 needs them scaled before they
-            are rounded. Defaults to None: 1.
+        gradient_scale: what the gradients are multiplied by, but not the loss: float16 needs them
+            scaled before they are rounded. Defaults to None: 1.
     """
 
     @tf.custom_gradient
@@ -50,7 +52,9 @@ def projected_crossentropy(
 
         def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
             upstream /= hidden.shape[0]
-            return tf.cast(upstream, hidden.dtype) * grad_hidden, *(upstream * grad for grad in grad_weights)
+            return tf.cast(upstream, hidden.dtype) * grad_hidden, *(
+                upstream * grad for grad in grad_weights
+            )
 
         return loss, gradient
 
@@ -61,7 +65,8 @@ def alignment_loss(
     attention: Annotated[Tensor, "(batch, target length, source length)"],
     links: Annotated[Tensor, "int32 (batch, target length)"],
 ) -> Annotated[Tensor, "float32 ()"]:
-    """Computes the loss of guided alignment: the sum of the cross-entropy of attention over tokens with a link.
+    """Computes the loss of guided alignment: the sum of the cross-entropy of attention over tokens
+    with a link.
 
     Args:
         attention: weights that sum to 1 for each target token.
@@ -85,43 +90,70 @@ def _loss_and_gradients(
     consistency: float,
     gradient_scale: Tensor | None,
 ) -> tuple[Tensor, ...]:
-    """Returns the loss, and its scaled gradients times the number of passes: of hidden, kernel and, if any, bias."""
+    """Returns the loss, and its scaled gradients times the number of passes: of hidden, kernel and,
+    if any, bias."""
     passes, _, d_model = hidden.shape
     vocab_size, dtype = kernel.shape[1], hidden.dtype
     chunk_size = max(_LOGITS // (passes * vocab_size), 1)
     rounded_kernel = tf.cast(kernel, dtype)
     mean_column = tf.reduce_mean(kernel, axis=1)  # (d_model,)
     mean_bias = 0.0 if bias is None else tf.reduce_mean(bias)
-    scaled_smoothing = label_smoothing if gradient_scale is None else label_smoothing * gradient_scale
-    smoothing_of_row = scaled_smoothing * mean_column  # What label smoothing takes from a row's gradient.
+    scaled_smoothing = (
+        label_smoothing if gradient_scale is None else label_smoothing * gradient_scale
+    )
+    smoothing_of_row = (
+        scaled_smoothing * mean_column
+    )  # What label smoothing takes from a row's gradient.
 
     def add_chunk(
-        start: Tensor, loss: Tensor, grad_hidden: tf.TensorArray, grad_kernel: Tensor, *grad_bias: Tensor
+        start: Tensor,
+        loss: Tensor,
+        grad_hidden: tf.TensorArray,
+        grad_kernel: Tensor,
+        *grad_bias: Tensor,
     ) -> tuple[Tensor | tf.TensorArray, ...]:
-        rows = tf.reshape(hidden[:, start : start + chunk_size], (-1, d_model))  # (passes * chunk, d_model)
-        logits = tf.cast(tf.matmul(rows, rounded_kernel), tf.float32)  # (passes * chunk, vocab_size)
+        rows = tf.reshape(
+            hidden[:, start : start + chunk_size], (-1, d_model)
+        )  # (passes * chunk, d_model)
+        logits = tf.cast(
+            tf.matmul(rows, rounded_kernel), tf.float32
+        )  # (passes * chunk, vocab_size)
         logits = logits if bias is None else logits + bias
         chunk_loss, grad_logits = _chunk_loss(
-            tf.split(logits, passes), labels[start : start + chunk_size], label_smoothing, consistency
+            tf.split(logits, passes),
+            labels[start : start + chunk_size],
+            label_smoothing,
+            consistency,
         )
         if label_smoothing:
             mean_logits = tf.linalg.matvec(tf.cast(rows, tf.float32), mean_column) + mean_bias
             chunk_loss -= label_smoothing / passes * tf.reduce_sum(mean_logits)
         if gradient_scale is not None:
             grad_logits = [gradient_scale * grad for grad in grad_logits]
-        grad_bias = tuple(total + tf.reduce_sum(tf.add_n(grad_logits), axis=0) for total in grad_bias)
+        grad_bias = tuple(
+            total + tf.reduce_sum(tf.add_n(grad_logits), axis=0) for total in grad_bias
+        )
         grad_logits = tf.concat([tf.cast(grad, dtype) for grad in grad_logits], axis=0)
         grad_rows = tf.cast(tf.matmul(grad_logits, rounded_kernel, transpose_b=True), tf.float32)
         grad_rows = tf.reshape(grad_rows, (passes, -1, d_model)) - smoothing_of_row
-        grad_hidden = grad_hidden.write(start // chunk_size, tf.transpose(tf.cast(grad_rows, dtype), (1, 0, 2)))
+        grad_hidden = grad_hidden.write(
+            start // chunk_size, tf.transpose(tf.cast(grad_rows, dtype), (1, 0, 2))
+        )
         grad_kernel += tf.cast(tf.matmul(rows, grad_logits, transpose_a=True), tf.float32)
         return start + chunk_size, loss + chunk_loss, grad_hidden, grad_kernel, *grad_bias
 
-    chunks = tf.TensorArray(dtype, 0, dynamic_size=True, infer_shape=False, element_shape=(None, passes, d_model))
+    chunks = tf.TensorArray(
+        dtype, 0, dynamic_size=True, infer_shape=False, element_shape=(None, passes, d_model)
+    )
     _, loss, chunks, grad_kernel, *grad_bias = tf.while_loop(
         lambda start, *_: start < tf.shape(labels)[0],
         add_chunk,
-        (0, 0.0, chunks, *(tf.zeros_like(weight) for weight in (kernel, bias) if weight is not None)),
+        (
+            0,
+            0.0,
+            chunks,
+            *(tf.zeros_like(weight) for weight in (kernel, bias) if weight is not None),
+        ),
         # More would hold the logits of several chunks at once.
         parallel_iterations=1,
     )
@@ -138,15 +170,20 @@ def _chunk_loss(
     label_smoothing: float,
     consistency: float,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Returns a chunk's loss and, for each pass, the gradient of the sum of the losses of all passes.
+    """Returns a chunk's loss and, for each pass, the gradient of the sum of the losses of all
+    passes.
 
     Both lack the term of label smoothing that is the same for every token of the vocabulary.
     """
     passes = len(logits)
     places = tf.stack([tf.range(tf.size(labels)), labels], axis=-1)  # (chunk, 2)
     probabilities = [tf.nn.softmax(logits_of_pass) for logits_of_pass in logits]
-    label_probabilities = [tf.gather_nd(probabilities_of_pass, places) for probabilities_of_pass in probabilities]
-    loss = -tf.reduce_sum(tf.math.log(tf.maximum(label_probabilities, SMALLEST_PROBABILITY))) / passes
+    label_probabilities = [
+        tf.gather_nd(probabilities_of_pass, places) for probabilities_of_pass in probabilities
+    ]
+    loss = (
+        -tf.reduce_sum(tf.math.log(tf.maximum(label_probabilities, SMALLEST_PROBABILITY))) / passes
+    )
     if label_smoothing:
         label_logits = [tf.gather_nd(logits_of_pass, places) for logits_of_pass in logits]
         loss += label_smoothing / passes * tf.reduce_sum(label_logits)
@@ -154,19 +191,23 @@ def _chunk_loss(
     if passes == 2:
         divergence, gradients = _add_divergence(probabilities, logits, consistency / 2)
         loss += divergence / 2
-    # The labels are subtracted before anything is rounded: late in training less is left of a frequent token's
-    # probabilities than rounding their sum would change.
+    # The labels are subtracted before anything is rounded: late in training less is left of a
+    # frequent token's probabilities than rounding their sum would change.
     label_masses = tf.fill(tf.shape(labels), 1 - label_smoothing)
-    return loss, [tf.tensor_scatter_nd_sub(gradient, places, label_masses) for gradient in gradients]
+    return loss, [
+        tf.tensor_scatter_nd_sub(gradient, places, label_masses) for gradient in gradients
+    ]
 
 
 def _add_divergence(
     probabilities: Sequence[Tensor], logits: Sequence[Tensor], weight: float
 ) -> tuple[Tensor, list[Tensor]]:
-    """Returns `weight * (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁))`, summed, and the probabilities plus its gradients.
+    """Returns `weight * (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁))`, summed, and the probabilities plus its
+    gradients.
 
-    With d, the difference of the logits, the sum of the divergences is (p₁ - p₂)·d, since the normalizers cancel. Its
-    gradient is p₁ (d + 1 - p₁·d) - p₂ for the first logits and p₂ (1 - d + p₂·d) - p₁ for the second.
+    With d, the difference of the logits, the sum of the divergences is (p₁ - p₂)·d, since the
+    normalizers cancel. Its gradient is p₁ (d + 1 - p₁·d) - p₂ for the first logits and p₂ (1 - d +
+    p₂·d) - p₁ for the second.
     """
     p_1, p_2 = probabilities
     gradients, divergences = [], []

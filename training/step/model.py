@@ -1,4 +1,5 @@
-"""The training step: the exact mean of the loss over the tokens of all replicas, its gradient, and the update."""
+"""The training step: the exact mean of the loss over the tokens of all replicas, its gradient, and
+the update."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,8 @@ LossAndGradients = tuple[Tensor, list[Tensor]]
 
 
 class StepResult(NamedTuple):
-    """The mean loss over the tokens of all replicas, how many these are, and how many replicas asked all to stop."""
+    """The mean loss over the tokens of all replicas, how many these are, and how many replicas
+    asked all to stop."""
 
     loss: float
     num_tokens: float
@@ -40,17 +42,19 @@ class StepResult(NamedTuple):
 class TrainingModel(keras.Model):
     """A Transformer with what it is trained by: what a user's callback has as its `model`.
 
-    Each replica divides its sums by the number of tokens of all replicas before these are added up. Keras would give
-    the mean of every replica the same weight, so that a token of a replica with more padding would count more.
+    Each replica divides its sums by the number of tokens of all replicas before these are added up.
+    Keras would give the mean of every replica the same weight, so that a token of a replica with
+    more padding would count more.
 
-    Dropout depends on the step and on the place of the rows in the batch, not on which replica computes them: the
-    same total number of parts gives the same training on any number of devices.
+    Dropout depends on the step and on the place of the rows in the batch, not on which replica
+    computes them: the same total number of parts gives the same training on any number of devices.
 
     Make it in the scope of the strategy.
 
     Args:
         optimizer: built for the trainable variables. In float16, it skips gradients of NaN.
-        parallel_parts: into how many parts a replica divides its rows, to compute them side by side. Defaults to 1.
+        parallel_parts: into how many parts a replica divides its rows, to compute them side by
+            side. Defaults to 1.
 
     Attributes:
         averaged: has the moving average of the weights; None without `ema`.
@@ -59,7 +63,11 @@ class TrainingModel(keras.Model):
     """
 
     def __init__(
-        self, transformer: Transformer, optimizer: Adam, config: TrainingConfig, parallel_parts: int = 1
+        self,
+        transformer: Transformer,
+        optimizer: Adam,
+        config: TrainingConfig,
+        parallel_parts: int = 1,
     ) -> None:
         super().__init__()
         # The loss is scaled here; Keras' way fails under a strategy.
@@ -69,9 +77,15 @@ class TrainingModel(keras.Model):
         self.config = config
         self.parallel_parts = parallel_parts
         self.averaged = Transformer.from_config(transformer.get_config()) if config.ema else None
-        self.loss_scale = LossScale(config.tokens_per_batch) if config.precision == "float16" else None
+        self.loss_scale = (
+            LossScale(config.tokens_per_batch) if config.precision == "float16" else None
+        )
         self.token_loss = MaskedLabelSmoothedCrossentropy(config.label_smoothing, reduction=None)
-        self.validation_metrics = [keras.metrics.Mean("loss"), Perplexity(), MaskedAccuracy("accuracy")]
+        self.validation_metrics = [
+            keras.metrics.Mean("loss"),
+            Perplexity(),
+            MaskedAccuracy("accuracy"),
+        ]
         self.built = True
 
     @property
@@ -95,11 +109,15 @@ class TrainingModel(keras.Model):
         Args:
             requests_stop: whether this process asks all of them to stop.
         """
-        return StepResult(*self._update(batches, tf.constant(float(requests_stop))).numpy().tolist())
+        return StepResult(
+            *self._update(batches, tf.constant(float(requests_stop))).numpy().tolist()
+        )
 
     # Keras' own functions reduce every result over all processes, and take tensors of rank 1 only.
     @tf.function(autograph=False, reduce_retracing=True)
-    def _update(self, batches: tf.data.Iterator, stop_request: Tensor) -> Annotated[Tensor, "float32 (3,)"]:
+    def _update(
+        self, batches: tf.data.Iterator, stop_request: Tensor
+    ) -> Annotated[Tensor, "float32 (3,)"]:
         results = self.strategy.run(self._update_on_replica, (batches.get_next(), stop_request))
         return self.strategy.experimental_local_results(results)[0]
 
@@ -108,7 +126,9 @@ class TrainingModel(keras.Model):
         """Updates the metrics of the validation with the next batch."""
         self.strategy.run(self._validate_on_replica, (batches.get_next(),))
 
-    def _update_on_replica(self, batch: Batch, stop_request: Tensor) -> Annotated[Tensor, "float32 (3,)"]:
+    def _update_on_replica(
+        self, batch: Batch, stop_request: Tensor
+    ) -> Annotated[Tensor, "float32 (3,)"]:
         inputs, labels = batch
         replica = tf.distribute.get_replica_context()
         num_tokens = tf.reduce_sum(tf.cast(padding_mask(labels), "float32"))
@@ -130,13 +150,19 @@ class TrainingModel(keras.Model):
         return tf.stack([loss, num_tokens, num_stop_requests])
 
     def _sum_over_tokens(self, inputs: dict[str, Tensor], labels: Tensor) -> LossAndGradients:
-        """A replica's loss and scaled gradients, summed over its tokens, in `accumulate_steps` one after another."""
+        """A replica's loss and scaled gradients, summed over its tokens, in `accumulate_steps` one
+        after another."""
         if self.config.accumulate_steps == 1:
             return self._sum_over_parts(0, inputs, labels)
 
-        def add_parts(i: Tensor, total: Tensor, gradients: list[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
+        def add_parts(
+            i: Tensor, total: Tensor, gradients: list[Tensor]
+        ) -> tuple[Tensor, Tensor, list[Tensor]]:
             total_of_parts, gradients_of_parts = self._sum_over_parts(i, inputs, labels)
-            sums = [sum_ + gradient for sum_, gradient in zip(gradients, gradients_of_parts, strict=True)]
+            sums = [
+                sum_ + gradient
+                for sum_, gradient in zip(gradients, gradients_of_parts, strict=True)
+            ]
             return i + 1, total + total_of_parts, sums
 
         variables = self.transformer.trainable_variables
@@ -149,21 +175,30 @@ class TrainingModel(keras.Model):
         )
         return total, gradients
 
-    def _sum_over_parts(self, i: int | Tensor, inputs: dict[str, Tensor], labels: Tensor) -> LossAndGradients:
-        """The same for the rows of the i-th of `accumulate_steps`, in `parallel_parts` parts side by side."""
+    def _sum_over_parts(
+        self, i: int | Tensor, inputs: dict[str, Tensor], labels: Tensor
+    ) -> LossAndGradients:
+        """The same for the rows of the i-th of `accumulate_steps`, in `parallel_parts` parts side
+        by side."""
         num_parts = self.config.accumulate_steps * self.parallel_parts
         first = i * self.parallel_parts
         number = tf.distribute.get_replica_context().replica_id_in_sync_group * num_parts + first
         totals, gradients = zip(
             *(
                 self._loss_of_part(number + k, *part)
-                for k, part in enumerate(_split(inputs, labels, num_parts, first, self.parallel_parts))
+                for k, part in enumerate(
+                    _split(inputs, labels, num_parts, first, self.parallel_parts)
+                )
             ),
             strict=True,
         )
-        return tf.add_n(totals), [tf.add_n(gradients_of_parts) for gradients_of_parts in zip(*gradients, strict=True)]
+        return tf.add_n(totals), [
+            tf.add_n(gradients_of_parts) for gradients_of_parts in zip(*gradients, strict=True)
+        ]
 
-    def _loss_of_part(self, number: Tensor, inputs: dict[str, Tensor], labels: Tensor) -> LossAndGradients:
+    def _loss_of_part(
+        self, number: Tensor, inputs: dict[str, Tensor], labels: Tensor
+    ) -> LossAndGradients:
         """The same for one part, whose number among those of all replicas is given."""
         passes = 2 if self.config.consistency else 1
         if passes == 2:
@@ -171,10 +206,14 @@ class TrainingModel(keras.Model):
         loss_scale = None if self.loss_scale is None else self.loss_scale.value
         with tf.GradientTape() as tape, keras.StatelessScope(self._seeds_of_part(number)):
             if self.config.guided_alignment:
-                hidden, _, scores = self.transformer.hidden_states(inputs, True, return_attention_scores=True)
+                hidden, _, scores = self.transformer.hidden_states(
+                    inputs, True, return_attention_scores=True
+                )
                 attention = scores[-1][:, GUIDED_HEAD]
             else:
-                hidden = self.transformer.hidden_states(inputs, True)  # (passes * rows, length, d_model)
+                hidden = self.transformer.hidden_states(
+                    inputs, True
+                )  # (passes * rows, length, d_model)
             hidden = tf.reshape(hidden, (passes, -1, hidden.shape[-1]))
             # Padding is not projected.
             real = tf.where(tf.reshape(padding_mask(labels), (-1,)))[:, 0]
@@ -190,23 +229,32 @@ class TrainingModel(keras.Model):
             )
             targets = [total]
             if self.config.guided_alignment:
-                guidance = self.config.guided_alignment / passes * alignment_loss(attention, inputs["links"])
+                guidance = (
+                    self.config.guided_alignment
+                    / passes
+                    * alignment_loss(attention, inputs["links"])
+                )
                 total += guidance
                 # The gradient of the other loss is scaled already.
                 targets.append(guidance if loss_scale is None else loss_scale * guidance)
         variables = self.transformer.trainable_variables
         # Dropout that drops everything leaves weights without a gradient.
         return total, [
-            tf.zeros(variable.shape, variable.dtype) if gradient is None else tf.convert_to_tensor(gradient)
+            tf.zeros(variable.shape, variable.dtype)
+            if gradient is None
+            else tf.convert_to_tensor(gradient)
             for variable, gradient in zip(variables, tape.gradient(targets, variables), strict=True)
         ]
 
     def _seeds_of_part(self, number: Tensor) -> list[tuple[keras.Variable, Tensor]]:
-        """The states that all random generators have in this step, for the part of a batch with this number."""
+        """The states that all random generators have in this step, for the part of a batch with
+        this number."""
         weights = {id(weight) for weight in self.transformer.weights}
         seeds = [variable for variable in self.transformer.variables if id(variable) not in weights]
         step = tf.cast(self.optimizer.iterations, tf.int64)
-        offset = tf.stack([tf.cast(number, tf.int64) * _SEEDS_BETWEEN_PARTS, step * _DRAWS_IN_A_STEP])
+        offset = tf.stack(
+            [tf.cast(number, tf.int64) * _SEEDS_BETWEEN_PARTS, step * _DRAWS_IN_A_STEP]
+        )
         return [(seed, seed.value + offset) for seed in seeds]
 
     def _validate_on_replica(self, batch: Batch) -> None:
@@ -221,7 +269,10 @@ class TrainingModel(keras.Model):
 
 
 def build_training_model(
-    config: TransformerConfig, training: TrainingConfig, strategy: tf.distribute.Strategy, parallel_parts: int = 1
+    config: TransformerConfig,
+    training: TrainingConfig,
+    strategy: tf.distribute.Strategy,
+    parallel_parts: int = 1,
 ) -> TrainingModel:
     """Builds a Transformer, and what it is trained by, in the scope of a strategy.
 
@@ -231,7 +282,8 @@ def build_training_model(
     """
     with strategy.scope():
         transformer = build_transformer(
-            config, dtype="float32" if training.precision == "float32" else f"mixed_{training.precision}"
+            config,
+            dtype="float32" if training.precision == "float32" else f"mixed_{training.precision}",
         )
         if training.freeze in ("embeddings", "both"):
             transformer.source_embedding.trainable = transformer.target_embedding.trainable = False
@@ -252,7 +304,8 @@ def build_training_model(
 def _split(
     inputs: dict[str, Tensor], labels: Tensor, num_parts: int, first: int | Tensor, number: int
 ) -> Sequence[Batch]:
-    """Divides a batch into `num_parts` parts of equal size, up to one row; returns `number` parts from `first` on."""
+    """Divides a batch into `num_parts` parts of equal size, up to one row; returns `number` parts
+    from `first` on."""
     ends = [tf.shape(labels)[0] * (first + k) // num_parts for k in range(number + 1)]
     return [
         ({name: side[begin:end] for name, side in inputs.items()}, labels[begin:end])

@@ -1,4 +1,5 @@
-"""Adam (section 5.3 of the paper), its learning rate, the scale of its gradients, and the average of the weights."""
+"""Adam (section 5.3 of the paper), its learning rate, the scale of its gradients, and the average
+of the weights."""
 
 import math
 from collections.abc import Sequence
@@ -11,14 +12,17 @@ from keras_transformer.config import TrainingConfig
 from keras_transformer.schedules import WarmupInverseSqrt
 from keras_transformer.tensors import Tensor
 
-# The usual values: the first scale of the mean loss, and the number of good steps after which it doubles.
+# The usual values: the first scale of the mean loss, and the number of good steps after which it
+# doubles.
 _FIRST_OF_MEAN = 2.0**15
 _GOOD_STEPS = 2000
 # A larger scale would take the gradient of a logit, which is up to 1, out of float16's range.
 _HIGHEST = 2.0**15
 
 
-def learning_rate(d_model: int, config: TrainingConfig) -> keras.optimizers.schedules.LearningRateSchedule:
+def learning_rate(
+    d_model: int, config: TrainingConfig
+) -> keras.optimizers.schedules.LearningRateSchedule:
     """Returns the schedule of a configuration: linear warmup to the peak, then its `decay`.
 
     The paper's peak depends on `d_model`.
@@ -39,7 +43,8 @@ def learning_rate(d_model: int, config: TrainingConfig) -> keras.optimizers.sche
 
 
 class Adam(keras.optimizers.Optimizer):
-    """Keras' `Adam`, computed by TensorFlow's own kernel: one pass over each variable instead of ten.
+    """Keras' `Adam`, computed by TensorFlow's own kernel: one pass over each variable instead of
+    ten.
 
     Call `apply_sum` instead of `apply`.
 
@@ -47,8 +52,8 @@ class Adam(keras.optimizers.Optimizer):
         beta_1: decay of the mean of the gradients. Defaults to 0.9.
         beta_2: decay of the mean of their squares. Defaults to 0.999.
         epsilon: added to the square root of that mean. Defaults to 1e-7.
-        skip_nan: whether a gradient of NaN leaves a variable and its moments as they are, bit for bit; the step
-            still counts. Defaults to False.
+        skip_nan: whether a gradient of NaN leaves a variable and its moments as they are, bit for
+            bit; the step still counts. Defaults to False.
     """
 
     def __init__(
@@ -68,20 +73,25 @@ class Adam(keras.optimizers.Optimizer):
     def build(self, variables: Sequence[keras.Variable]) -> None:
         if not self.built:
             super().build(variables)
-            self.momentums, self.velocities = self.add_optimizer_variables(variables, ["momentum", "velocity"])
+            self.momentums, self.velocities = self.add_optimizer_variables(
+                variables, ["momentum", "velocity"]
+            )
 
     def apply_sum(
         self,
         gradients: Annotated[Sequence[Tensor], "of the shapes of the variables"],
         variables: Sequence[keras.Variable],
     ) -> None:
-        """Updates variables, in a replica context, with gradients that were already summed over all replicas.
+        """Updates variables, in a replica context, with gradients that were already summed over all
+        replicas.
 
-        `apply` would sum them again, and send them over the network twice. The gradients are the same on every replica,
-        and the variables are those for which the optimizer was built.
+        `apply` would sum them again, and send them over the network twice. The gradients are the
+        same on every replica, and the variables are those for which the optimizer was built.
         """
 
-        def update_all(strategy: tf.distribute.Strategy, gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
+        def update_all(
+            strategy: tf.distribute.Strategy, gradients: Sequence[Tensor], learning_rate: Tensor
+        ) -> None:
             for variable, momentum, velocity, gradient in zip(
                 variables, self.momentums, self.velocities, gradients, strict=True
             ):
@@ -105,13 +115,18 @@ class Adam(keras.optimizers.Optimizer):
         learning_rate: Tensor,
     ) -> None:
         steps = tf.cast(self.iterations.value + 1, variable.dtype)
-        gradient, learning_rate = tf.cast(gradient, variable.dtype), tf.cast(learning_rate, variable.dtype)
+        gradient, learning_rate = (
+            tf.cast(gradient, variable.dtype),
+            tf.cast(learning_rate, variable.dtype),
+        )
         beta_1, beta_2 = (tf.cast(beta, variable.dtype) for beta in (self.beta_1, self.beta_2))
         beta1_power, beta2_power = tf.pow(beta_1, steps), tf.pow(beta_2, steps)
         if self.skip_nan:
             # Not `tf.cond`, which a step under a strategy may not use.
             is_nan = tf.reduce_any(tf.math.is_nan(gradient))
-            gradient, learning_rate = (tf.where(is_nan, 0.0, number) for number in (gradient, learning_rate))
+            gradient, learning_rate = (
+                tf.where(is_nan, 0.0, number) for number in (gradient, learning_rate)
+            )
             beta_1, beta_2 = (tf.where(is_nan, 1.0, beta) for beta in (beta_1, beta_2))
         # `handle` is not documented; tests/training/step checks the kernel's numbers.
         tf.raw_ops.ResourceApplyAdam(
@@ -129,21 +144,25 @@ class Adam(keras.optimizers.Optimizer):
 
 
 class LossScale:
-    """What every token's loss is multiplied by before gradients are rounded to float16, and divided by after that.
+    """What every token's loss is multiplied by before gradients are rounded to float16, and divided
+    by after that.
 
-    Float16 has a small range, 6e-8 to 65,504 (Micikevicius et al. 2018, arXiv 1710.03740).
-    It is a power of two, so that the scaling itself rounds nothing. It doubles after 2,000 good steps in a row and is
-    halved after a step whose gradient has a number that is not finite; such a step changes no weights.
+    Float16 has a small range, 6e-8 to 65,504 (Micikevicius et al. 2018, arXiv 1710.03740). It is a
+    power of two, so that the scaling itself rounds nothing. It doubles after 2,000 good steps in a
+    row and is halved after a step whose gradient has a number that is not finite; such a step
+    changes no weights.
 
     Under a strategy, make it within the strategy's scope.
 
     Args:
-        tokens_per_batch: at first, the scale of the mean over so many tokens is 2^15 (within a factor of √2).
+        tokens_per_batch: at first, the scale of the mean over so many tokens is 2^15 (within a
+            factor of √2).
     """
 
     def __init__(self, tokens_per_batch: int) -> None:
         first = 2.0 ** round(math.log2(_FIRST_OF_MEAN / tokens_per_batch))
-        # At this scale the mean loss is not scaled any more: a gradient that still overflows is itself too large.
+        # At this scale the mean loss is not scaled any more: a gradient that still overflows is
+        # itself too large.
         self._lowest = first / _FIRST_OF_MEAN
         self._scale = _variable(first, "float32", "loss_scale")
         self._good_steps = _variable(0, "int32", "good_steps")
@@ -167,14 +186,18 @@ class LossScale:
         """Returns whether gradients overflow whatever the scale, which then is not the reason."""
         return float(keras.ops.convert_to_numpy(self._scale)) <= self._lowest
 
-    def update(self, gradients: Annotated[Sequence[Tensor], "of the shapes of the variables"]) -> list[Tensor]:
-        """Adjusts the scale to the gradient of a step, and marks a gradient with which the step is to be skipped.
+    def update(
+        self, gradients: Annotated[Sequence[Tensor], "of the shapes of the variables"]
+    ) -> list[Tensor]:
+        """Adjusts the scale to the gradient of a step, and marks a gradient with which the step is
+        to be skipped.
 
         Args:
             gradients: float32, divided by the scale; on several replicas, the same on each.
 
         Returns:
-            The gradients, or NaN in place of each of their elements if one of them is not finite: `Adam` skips it.
+            The gradients, or NaN in place of each of their elements if one of them is not finite:
+            `Adam` skips it.
         """
         is_finite = tf.math.is_finite(tf.linalg.global_norm(gradients))
         good_steps = tf.where(is_finite, self._good_steps.value + 1, 0)
@@ -187,7 +210,9 @@ class LossScale:
 
 def _variable(value: float, dtype: str, name: str) -> keras.Variable:
     # All replicas assign the same value.
-    return keras.Variable(value, dtype=dtype, trainable=False, aggregation="only_first_replica", name=name)
+    return keras.Variable(
+        value, dtype=dtype, trainable=False, aggregation="only_first_replica", name=name
+    )
 
 
 def update_average(
@@ -198,8 +223,9 @@ def update_average(
 ) -> None:
     """Moves the averages towards the weights: `average = d * average + (1 - d) * weight`.
 
-    With `d = min(decay, step / (step + 9))` the first average is the first weights, and an average of few steps covers
-    about the last tenth of them, so that it is not held back by weights that have learned nothing.
+    With `d = min(decay, step / (step + 9))` the first average is the first weights, and an average
+    of few steps covers about the last tenth of them, so that it is not held back by weights that
+    have learned nothing.
 
     Call it in a replica context, after the update of the weights.
 

@@ -1,10 +1,11 @@
-"""Pairs that a model translates: back-translations of a text in the target language, and a teacher's translations.
+"""Pairs that a model translates: back-translations of a text in the target language, and a
+teacher's translations.
 
 They are written so that a run that was stopped goes on after its last block:
 
-    NAME.source, NAME.target    the pairs, to train on
-    NAME.json                   what they were made with and of what text, how many were left out, and their checksums
-    NAME.unfinished             until then: a line for the settings, and one for each block of the text
+    NAME.source, NAME.target    the pairs, to train on NAME.json                   what they were
+    made with and of what text, how many were left out, and their checksums NAME.unfinished
+    until then: a line for the settings, and one for each block of the text
 
 All of them are lines of text; the first three appear when everything is made.
 """
@@ -57,10 +58,13 @@ def backtranslate(
     Args:
         translator: Translator from the target language into the source language.
         targets: iterable of str. The sentences of the text, which are read twice.
-        output: str or path. The beginning of the files' names, see `write_pairs`, which also says what is raised.
-        settings: mapping. What decides about the pairs, by which a run is resumed with the same options only.
-        sampling: Sampling or None. Draws translations at random, from which more is learned where there is a lot of
-            text (Edunov et al. 2018, arXiv 1808.09381). Defaults to None: the best are searched.
+        output: str or path. The beginning of the files' names, see `write_pairs`, which also says
+            what is raised.
+        settings: mapping. What decides about the pairs, by which a run is resumed with the same
+            options only.
+        sampling: Sampling or None. Draws translations at random, from which more is learned where
+            there is a lot of text (Edunov et al. 2018, arXiv 1808.09381). Defaults to None: the
+            best are searched.
 
     Example:
         >>> backtranslate(Translator.load("models/en-de"), ["Anna sees a tree.", " "], "bt", settings={})
@@ -74,7 +78,10 @@ def backtranslate(
         texts = [text for _, text in lines]
         block_sampling = None if sampling is None else sampling._replace(first_row=first)
         translations = translator.translate(texts, sampling=block_sampling)
-        pairs = ((result.hypotheses[0][0], text) for result, text in zip(translations, texts, strict=True))
+        pairs = (
+            (result.hypotheses[0][0], text)
+            for result, text in zip(translations, texts, strict=True)
+        )
         return made_of(pairs, [result.source_length > max_length for result in translations])
 
     write_pairs(output, settings, Reread(lambda: (("", text) for text in targets)), make)
@@ -90,16 +97,22 @@ def distill(
 ) -> None:
     r"""Writes pairs of sources and a teacher's translations (Kim and Rush 2016, arXiv 1606.07947).
 
-    With references, each translation is the one of the `n_best` that is most like its reference (their sequence-level
-    interpolation); ties go to the more probable one. Otherwise it is the best.
+    With references, each translation is the one of the `n_best` that is most like its reference
+    (their sequence-level interpolation); ties go to the more probable one. Otherwise it is the
+    best.
 
     Args:
         translator: Translator. The teacher.
-        pairs: iterable of (source, reference), which are read twice. References that are empty do not count.
-        output: str or path. The beginning of the files' names, see `write_pairs`, which also says what is raised.
-        settings: mapping. What decides about the pairs, by which a run is resumed with the same options only.
-        n_best: int, at most the beam size. How many translations are compared with the reference. Defaults to 1.
-        metric: "bleu" or "chrf", of sentences, by sacreBLEU. What "most like" means. Defaults to "bleu".
+        pairs: iterable of (source, reference), which are read twice. References that are empty do
+            not count.
+        output: str or path. The beginning of the files' names, see `write_pairs`, which also says
+            what is raised.
+        settings: mapping. What decides about the pairs, by which a run is resumed with the same
+            options only.
+        n_best: int, at most the beam size. How many translations are compared with the reference.
+            Defaults to 1.
+        metric: "bleu" or "chrf", of sentences, by sacreBLEU. What "most like" means. Defaults to
+            "bleu".
 
     Example:
         >>> teacher = Translator.load("models/en-de")
@@ -110,7 +123,11 @@ def distill(
     """
     max_length = translator.model.config.max_length
     # With effective order, BLEU counts the n-grams that a short sentence has.
-    score = sacrebleu.metrics.BLEU(effective_order=True) if metric == "bleu" else sacrebleu.metrics.CHRF()
+    score = (
+        sacrebleu.metrics.BLEU(effective_order=True)
+        if metric == "bleu"
+        else sacrebleu.metrics.CHRF()
+    )
 
     def make(_: int, lines: list[Pair]) -> Made:
         translations = translator.translate([source for source, _ in lines], n_best)
@@ -123,7 +140,9 @@ def distill(
     write_pairs(output, settings, pairs, make)
 
 
-def most_like(reference: str, translations: list[str], score: sacrebleu.metrics.BLEU | sacrebleu.metrics.CHRF) -> str:
+def most_like(
+    reference: str, translations: list[str], score: sacrebleu.metrics.BLEU | sacrebleu.metrics.CHRF
+) -> str:
     """Returns the translation with the highest score; ties, and a blank reference, go to the first.
 
     Example:
@@ -145,7 +164,8 @@ class Made(NamedTuple):
 
 
 def made_of(pairs: Iterable[Pair], is_too_long: Sequence[bool]) -> Made:
-    """Drops pairs that are too long or blank on one side; what a line must not contain becomes a space."""
+    """Drops pairs that are too long or blank on one side; what a line must not contain becomes a
+    space."""
     read = [pair for pair, is_left_out in zip(pairs, is_too_long, strict=True) if not is_left_out]
     filled = [(source, target) for source, target in read if source.strip() and target.strip()]
     lines = [(source.replace("\n", " "), target.replace("\n", " ")) for source, target in filled]
@@ -153,9 +173,13 @@ def made_of(pairs: Iterable[Pair], is_too_long: Sequence[bool]) -> Made:
 
 
 def write_pairs(
-    output: str | os.PathLike[str], settings: Settings, pairs: Iterable[Pair], make: Callable[[int, list[Pair]], Made]
+    output: str | os.PathLike[str],
+    settings: Settings,
+    pairs: Iterable[Pair],
+    make: Callable[[int, list[Pair]], Made],
 ) -> None:
-    """Writes the pairs that are made of the lines of a text; if this was stopped before, it goes on.
+    """Writes the pairs that are made of the lines of a text; if this was stopped before, it goes
+    on.
 
     Args:
         output: the beginning of the files' names.
@@ -164,9 +188,10 @@ def write_pairs(
         make: takes the number of lines before a block, and its lines.
 
     Raises:
-        ConfigError: What was written before was made with other settings, or of another text; or no pair is left.
-        InvalidFileError: The text is empty, `NAME.unfinished` holds something else, or files that were complete are
-            missing or changed.
+        ConfigError: What was written before was made with other settings, or of another text; or no
+            pair is left.
+        InvalidFileError: The text is empty, `NAME.unfinished` holds something else, or files that
+            were complete are missing or changed.
         LockedError: Another process writes these files.
     """
     output = pathlib.Path(output)
@@ -197,11 +222,15 @@ def _require_same(path: pathlib.Path, settings: Settings) -> None:
         before = _read(path, file.readline(), "settings", dict)
     for name in [*settings, *before]:
         if before.get(name) != settings.get(name):
-            difference = f"with {name}={shown(before.get(name))}; received {name}={shown(settings.get(name))}"
+            difference = (
+                f"with {name}={shown(before.get(name))}; received "
+                f"{name}={shown(settings.get(name))}"
+            )
             if name == "text":
                 difference = "of another text"
             raise ConfigError(
-                f"{path}: these pairs were made {difference}. Give the same text and options, or another --output"
+                f"{path}: these pairs were made {difference}. Give the same text and options, or "
+                f"another --output"
             )
 
 
@@ -216,7 +245,8 @@ def _require_whole(output: pathlib.Path, finished: pathlib.Path) -> None:
         if checksum != checksums.get(side):
             state = "is missing" if checksum is None else "has changed since it was written"
             raise InvalidFileError(
-                f"{path}: the file {state}; to make the pairs again, remove {finished} and give --overwrite"
+                f"{path}: the file {state}; to make the pairs again, remove {finished} and give "
+                f"--overwrite"
             )
 
 
@@ -249,7 +279,10 @@ def _start_or_resume(unfinished: pathlib.Path, settings: Settings) -> int:
 
 
 def _make_blocks(
-    unfinished: pathlib.Path, settings: Settings, pairs: Iterable[Pair], make: Callable[[int, list[Pair]], Made]
+    unfinished: pathlib.Path,
+    settings: Settings,
+    pairs: Iterable[Pair],
+    make: Callable[[int, list[Pair]], Made],
 ) -> None:
     """Adds the blocks that are missing."""
     num_before = _start_or_resume(unfinished, settings)
@@ -273,7 +306,9 @@ def _make_blocks(
 def _finish(output: pathlib.Path, unfinished: pathlib.Path, settings: Settings) -> None:
     counts = collections.Counter[str]()
     written = TextHash()
-    source_path, target_path, finished = (_named(output, ending) for ending in ("source", "target", "json"))
+    source_path, target_path, finished = (
+        _named(output, ending) for ending in ("source", "target", "json")
+    )
     with (
         open(unfinished, "rb") as file,
         replacing(source_path) as temporary_source,
@@ -283,7 +318,9 @@ def _finish(output: pathlib.Path, unfinished: pathlib.Path, settings: Settings) 
     ):
         for line in itertools.islice(file, 1, None):
             pairs = _read(unfinished, line, "pairs", list)
-            counts.update({reason: _read(unfinished, line, f"num_{reason}", int) for reason in _REASONS})
+            counts.update(
+                {reason: _read(unfinished, line, f"num_{reason}", int) for reason in _REASONS}
+            )
             for source, target in pairs:
                 sources.write(f"{source}\n")
                 targets.write(f"{target}\n")
@@ -291,13 +328,21 @@ def _finish(output: pathlib.Path, unfinished: pathlib.Path, settings: Settings) 
         fingerprint = written.fingerprint()
         if not fingerprint["lines"]:
             raise ConfigError(
-                f"{output}: no pair is left: {counts['empty']:,} are empty on one side, {counts['too_long']:,} are "
+                f"{output}: no pair is left: {counts['empty']:,} are empty on one side, "
+                f"{counts['too_long']:,} are "
                 "longer than the model reads"
             )
     with replacing(finished) as temporary:
-        record = {"settings": settings, "pairs": fingerprint["lines"], **counts, "files": fingerprint}
+        record = {
+            "settings": settings,
+            "pairs": fingerprint["lines"],
+            **counts,
+            "files": fingerprint,
+        }
         temporary.write_text(f"{json.dumps(record)}\n")
     unfinished.unlink()
     left_out = [f"{counts[reason]:,} {name}" for reason, name in _REASONS.items() if counts[reason]]
     remark = f" (left out: {', '.join(left_out)})" if left_out else ""
-    _log.info(f"{source_path}, {target_path}: {counted(fingerprint['lines'], 'sentence pair')}{remark}")
+    _log.info(
+        f"{source_path}, {target_path}: {counted(fingerprint['lines'], 'sentence pair')}{remark}"
+    )

@@ -20,13 +20,16 @@ _EXAMPLES = 2
 Report = dict[str, Any]
 
 
-def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_out: HeldOut | None = None) -> Report:
-    """Reads a text once and reports on it. If no filter is on, it says what `filters.RECOMMENDED` would remove.
+def check_data(
+    corpora: Sequence[Corpus], data: DataConfig | None = None, held_out: HeldOut | None = None
+) -> Report:
+    """Reads a text once and reports on it. If no filter is on, it says what `filters.RECOMMENDED`
+    would remove.
 
     Returns:
-        Numbers of pairs: in all, in each corpus, left out by each filter with the places of the first ones, kept and
-        held out. By "source" and "target": the number of empty sentences, and lengths in characters, whose percentiles
-        are by their percent, such as "90".
+        Numbers of pairs: in all, in each corpus, left out by each filter with the places of the
+        first ones, kept and held out. By "source" and "target": the number of empty sentences, and
+        lengths in characters, whose percentiles are by their percent, such as "90".
 
     Raises:
         ConfigError: as `read_text`, except that it does not matter whether a pair is left.
@@ -47,7 +50,9 @@ def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_o
             num_empty[side] += sum(not sentence.strip() for sentence in sentences)
         counts += np.bincount(part.verdicts, minlength=len(counts))
         for verdict in np.unique(part.verdicts):
-            for place in np.flatnonzero(part.verdicts == verdict)[: _EXAMPLES - len(examples[verdict])]:
+            for place in np.flatnonzero(part.verdicts == verdict)[
+                : _EXAMPLES - len(examples[verdict])
+            ]:
                 examples[verdict].append(f"{part.shard.source_name}:{part.first_line + place}")
         if held_out:
             kept = np.flatnonzero(part.verdicts == 0) if configured else np.arange(len(part.pairs))
@@ -61,7 +66,12 @@ def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_o
         "empty": dict(zip(("source", "target"), num_empty)),
         "filters": "configured" if configured else "recommended",
         "left_out": [
-            {"filter": filter_.name, "value": filter_.value, "pairs": int(count), "examples": places}
+            {
+                "filter": filter_.name,
+                "value": filter_.value,
+                "pairs": int(count),
+                "examples": places,
+            }
             for filter_, count, places in zip(filters, counts[1:], examples[1:])
         ],
         "kept": int(counts[0]),
@@ -74,31 +84,49 @@ def _describe(lengths: collections.Counter[int]) -> dict[str, Any]:
     percentiles = np.percentile(values, _PERCENTILES, weights=counts, method="inverted_cdf")
     return {
         "mean": round(float(np.average(values, weights=counts)), 2),
-        "percentiles": {str(percent): int(value) for percent, value in zip(_PERCENTILES, percentiles)},
+        "percentiles": {
+            str(percent): int(value) for percent, value in zip(_PERCENTILES, percentiles)
+        },
         "max": max(lengths),
     }
 
 
 def report_lines(title: str, report: Report) -> Iterator[str]:
-    """Yields the lines of a report as people read it; the title says what the text is for, such as "training"."""
+    """Yields the lines of a report as people read it; the title says what the text is for, such as
+    "training"."""
     yield f"{title} text: {report['text']}: {counted(report['pairs'], 'sentence pair')}"
     if len(report["corpora"]) > 1:
         yield from (f"  {corpus['name']}: {corpus['pairs']:,}" for corpus in report["corpora"])
     sides = [
-        [side, f"{sizes['mean']:.1f}", *(f"{value:,}" for value in [*sizes["percentiles"].values(), sizes["max"]])]
+        [
+            side,
+            f"{sizes['mean']:.1f}",
+            *(f"{value:,}" for value in [*sizes["percentiles"].values(), sizes["max"]]),
+        ]
         for side, sizes in report["characters"].items()
     ]
-    yield from _table([["characters", "mean", *(f"{percent}%" for percent in _PERCENTILES), "max"], *sides], "right")
+    yield from _table(
+        [["characters", "mean", *(f"{percent}%" for percent in _PERCENTILES), "max"], *sides],
+        "right",
+    )
     yield f"empty: {report['empty']['source']:,} of source, {report['empty']['target']:,} of target"
     if report["filters"] == "configured":
         yield "removed by the filters of the configuration:"
     else:
         yield "no filter is on; the recommended ones would remove:"
     rows = [
-        [_setting(item), f"{item['pairs']:,}", f"{item['pairs'] / report['pairs']:.2%}", "  ".join(item["examples"])]
+        [
+            _setting(item),
+            f"{item['pairs']:,}",
+            f"{item['pairs'] / report['pairs']:.2%}",
+            "  ".join(item["examples"]),
+        ]
         for item in report["left_out"]
     ]
-    yield from _table([*rows, ["kept", f"{report['kept']:,}", f"{report['kept'] / report['pairs']:.2%}", ""]], "left")
+    yield from _table(
+        [*rows, ["kept", f"{report['kept']:,}", f"{report['kept'] / report['pairs']:.2%}", ""]],
+        "left",
+    )
     if report["held_out"]:
         yield f"held out to validate on: {report['held_out']:,}"
 
@@ -110,7 +138,8 @@ def _setting(item: dict[str, Any]) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]], last: str) -> Iterator[str]:
-    """Lines with aligned columns: the first to the left, the last to one of both sides, those between to the right."""
+    """Lines with aligned columns: the first to the left, the last to one of both sides, those
+    between to the right."""
     sides = ["left", *["right"] * (len(rows[0]) - 2), last]
     table = tabulate.tabulate(rows, tablefmt="plain", colalign=sides, disable_numparse=True)
     return (f"  {line}".rstrip() for line in table.splitlines())

@@ -1,4 +1,5 @@
-"""Sentence pairs to train on, how often they are used, the first pass over their text, and its fingerprint."""
+"""Sentence pairs to train on, how often they are used, the first pass over their text, and its
+fingerprint."""
 
 import dataclasses
 import functools
@@ -37,10 +38,11 @@ class SentencePairs:
         source: collection of str. A list, or sentences that are read again in each iteration.
         target: collection of str, one for each source.
         name: str. The name of this text in messages.
-        weights: tuple of (int, float). Numbers of consecutive pairs with the same weight, and that weight, which is how
-            often they are used in an epoch. Defaults to none: all pairs are used once.
-        tags: tuple of (int, str). Numbers of consecutive pairs with the same tag in front of their sources, and that
-            tag, which is empty for none. Defaults to none: no pair has one.
+        weights: tuple of (int, float). Numbers of consecutive pairs with the same weight, and that
+            weight, which is how often they are used in an epoch. Defaults to none: all pairs are
+            used once.
+        tags: tuple of (int, str). Numbers of consecutive pairs with the same tag in front of their
+            sources, and that tag, which is empty for none. Defaults to none: no pair has one.
     """
 
     source: Collection[str]
@@ -55,13 +57,19 @@ class SentencePairs:
 
 def pairs_per_epoch(pairs: SentencePairs) -> int:
     """Returns the number of pairs in an epoch: the expected one where weights have fractions."""
-    return round(sum(number * weight for number, weight in pairs.weights)) if pairs.weights else len(pairs)
+    return (
+        round(sum(number * weight for number, weight in pairs.weights))
+        if pairs.weights
+        else len(pairs)
+    )
 
 
 def pairs_of_epoch(pairs: SentencePairs, epoch: int) -> Iterator[tuple[str, str, str]]:
-    """Yields the pairs of an epoch with their tags; a pair that is used several times comes several times in a row.
+    """Yields the pairs of an epoch with their tags; a pair that is used several times comes several
+    times in a row.
 
-    Where a weight has a fraction, the number of the epoch, from 0, decides which pairs are used once more.
+    Where a weight has a fraction, the number of the epoch, from 0, decides which pairs are used
+    once more.
 
     Example:
         >>> pairs = SentencePairs(["one", "two"], ["eins", "zwei"], "numbers", weights=((1, 2), (1, 1)))
@@ -73,7 +81,8 @@ def pairs_of_epoch(pairs: SentencePairs, epoch: int) -> Iterator[tuple[str, str,
     if not pairs.weights:
         return tagged
     counts = itertools.chain.from_iterable(
-        _counts(number, weight, seed=[epoch, corpus]) for corpus, (number, weight) in enumerate(pairs.weights)
+        _counts(number, weight, seed=[epoch, corpus])
+        for corpus, (number, weight) in enumerate(pairs.weights)
     )
     return itertools.chain.from_iterable(map(itertools.repeat, tagged, counts))
 
@@ -99,9 +108,12 @@ class JudgedPairs(NamedTuple):
 
 
 def judged_pairs(
-    corpora: Sequence[Corpus], filters: list[Filter], score_paths: Sequence[str | None] | None = None
+    corpora: Sequence[Corpus],
+    filters: list[Filter],
+    score_paths: Sequence[str | None] | None = None,
 ) -> Iterator[JudgedPairs]:
-    """Reads all pairs of a text once, with the scores of the corpora that have some; raises what `read_text` does."""
+    """Reads all pairs of a text once, with the scores of the corpora that have some; raises what
+    `read_text` does."""
     with ProgressBar(f"reading {name_of_text(corpora)}", "sentence pairs") as bar:
         for number, corpus in enumerate(corpora):
             is_empty = True
@@ -124,7 +136,8 @@ def judged_pairs(
 
 
 def in_chunks(pairs: Iterator[Texts], size: int = 8192) -> Iterator[list[Texts]]:
-    """Divides pairs, or other tuples of texts, into chunks of `size`, or of fewer if sentences are very long."""
+    """Divides pairs, or other tuples of texts, into chunks of `size`, or of fewer if sentences are
+    very long."""
     chunk: list[Texts] = []
     num_characters = 0
     while next_pairs := list(itertools.islice(pairs, min(_PAIRS_PER_COUNT, size - len(chunk)))):
@@ -143,7 +156,8 @@ def name_of_text(corpora: Sequence[Corpus]) -> str:
 
 
 def require_one_for_each(corpora: Sequence[Corpus], data: DataConfig) -> None:
-    """Raises a ConfigError if `data.weights`, `data.tags` or `data.scores` does not have one for each corpus."""
+    """Raises a ConfigError if `data.weights`, `data.tags` or `data.scores` does not have one for
+    each corpus."""
     for name, values, what in (
         ("weights", data.weights, "number"),
         ("tags", data.tags, "tag or null"),
@@ -159,15 +173,15 @@ def read_text(
 ) -> tuple[SentencePairs, SentencePairs | None]:
     """Reads a text once, and returns the training pairs and, if asked for, those that are held out.
 
-    Filters, weights and tags are those of `data`; what they leave out, and what is held out, is logged. Files on disk
-    are not held in memory, only the pairs that are held out. A pair takes one byte of memory while the text is read,
-    and one bit afterwards.
+    Filters, weights and tags are those of `data`; what they leave out, and what is held out, is
+    logged. Files on disk are not held in memory, only the pairs that are held out. A pair takes one
+    byte of memory while the text is read, and one bit afterwards.
 
     Raises:
-        ConfigError: A file cannot be opened, no pair is left, or `data.weights`, `data.tags` or `data.scores` does not
-            have one for each corpus.
-        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, there is not a score for
-            each pair, or a file is not text.
+        ConfigError: A file cannot be opened, no pair is left, or `data.weights`, `data.tags` or
+            `data.scores` does not have one for each corpus.
+        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, there
+            is not a score for each pair, or a file is not text.
     """
     data = data or DataConfig()
     name = name_of_text(corpora)
@@ -189,15 +203,25 @@ def read_text(
     bits = np.packbits(is_kept)
 
     def read(side: int) -> Iterator[str]:
-        sentences = itertools.chain.from_iterable(shard[side] for corpus in corpora for shard in corpus.shards)
-        blocks = (bits[begin : begin + _PAIRS_AT_A_TIME] for begin in range(0, len(bits), _PAIRS_AT_A_TIME))
-        selectors = itertools.chain.from_iterable(np.unpackbits(block).tobytes() for block in blocks)
+        sentences = itertools.chain.from_iterable(
+            shard[side] for corpus in corpora for shard in corpus.shards
+        )
+        blocks = (
+            bits[begin : begin + _PAIRS_AT_A_TIME]
+            for begin in range(0, len(bits), _PAIRS_AT_A_TIME)
+        )
+        selectors = itertools.chain.from_iterable(
+            np.unpackbits(block).tobytes() for block in blocks
+        )
         yield from itertools.compress(sentences, selectors)
-        # The sentences have come to their end, and of the selectors only those that fill up the last byte are left.
+        # The sentences have come to their end, and of the selectors only those that fill up the
+        # last byte are left.
         if any(selectors):
             raise InvalidFileError(f"{name}: the text has become shorter since it was first read")
 
-    source, target = (CountedReread(functools.partial(read, side), sum(sizes_kept)) for side in (0, 1))
+    source, target = (
+        CountedReread(functools.partial(read, side), sum(sizes_kept)) for side in (0, 1)
+    )
     weights = tuple(zip(sizes_kept, data.weights)) if data.weights else ()
     return SentencePairs(source, target, name, weights, _tag_runs(sizes_kept, data)), valid_pairs
 
@@ -206,8 +230,8 @@ def read_valid_text(corpora: Sequence[Corpus], data: DataConfig) -> SentencePair
     """Reads a validation text, with the tags `data.valid_tags`.
 
     Raises:
-        ConfigError: A file cannot be opened, or there is not one tag for each corpus: they may be left out if
-            not all corpora to train on have one.
+        ConfigError: A file cannot be opened, or there is not one tag for each corpus: they may be
+            left out if not all corpora to train on have one.
         InvalidFileError: As in `read_text`.
     """
     tags = data.valid_tags
@@ -217,8 +241,11 @@ def read_valid_text(corpora: Sequence[Corpus], data: DataConfig) -> SentencePair
     return read_text(corpora, DataConfig(tags=tags))[0]
 
 
-def read_pairs(source_path: str | os.PathLike[str], target_path: str | os.PathLike[str]) -> SentencePairs:
-    """Reads two text files, compressed or not, in which lines with the same number are translations of each other.
+def read_pairs(
+    source_path: str | os.PathLike[str], target_path: str | os.PathLike[str]
+) -> SentencePairs:
+    """Reads two text files, compressed or not, in which lines with the same number are translations
+    of each other.
 
     Raises:
         ConfigError: A file cannot be opened.
@@ -231,19 +258,25 @@ def _report_left_out(filters: list[Filter], counts: np.ndarray, name: str) -> No
     total = counts.sum()
     reasons = [f"{count:,} by {filter_}" for filter_, count in zip(filters, counts[1:]) if count]
     if not counts[0]:
-        raise ConfigError(f"{name}: filters leave none of the {total:,} sentence pairs: {', '.join(reasons)}")
+        raise ConfigError(
+            f"{name}: filters leave none of the {total:,} sentence pairs: {', '.join(reasons)}"
+        )
     by = f": {', '.join(reasons)}" if reasons else ""
     _log.info(f"filters removed {total - counts[0]:,} of {counted(total, 'sentence pair')}{by}")
 
 
-def _hold_out(held_out: HeldOut, is_kept: np.ndarray, sizes: list[int], data: DataConfig, name: str) -> SentencePairs:
+def _hold_out(
+    held_out: HeldOut, is_kept: np.ndarray, sizes: list[int], data: DataConfig, name: str
+) -> SentencePairs:
     """Returns the pairs that are held out, which are no longer among those that are kept."""
     pairs, places_of_pairs = held_out.finish()
     places = list(itertools.chain.from_iterable(places_of_pairs))
     is_kept[places] = False
     num_copies = len(places) - len(pairs)
     copies = (
-        f" and {'another copy' if num_copies == 1 else f'{num_copies:,} more copies'} of them" if num_copies else ""
+        f" and {'another copy' if num_copies == 1 else f'{num_copies:,} more copies'} of them"
+        if num_copies
+        else ""
     )
     _log.info(f"held out {counted(len(pairs), 'sentence pair')}{copies} to validate on")
     if not is_kept.any():
@@ -251,11 +284,15 @@ def _hold_out(held_out: HeldOut, is_kept: np.ndarray, sizes: list[int], data: Da
     tags = _tag_runs([], data)
     if data.tags:
         # The pairs of one corpus stay together.
-        corpus_of = np.searchsorted(np.cumsum(sizes), [first for first, *_ in places_of_pairs], side="right")
+        corpus_of = np.searchsorted(
+            np.cumsum(sizes), [first for first, *_ in places_of_pairs], side="right"
+        )
         pairs = [pairs[number] for number in np.argsort(corpus_of, kind="stable")]
         tags = _tag_runs(np.bincount(corpus_of, minlength=len(sizes)).tolist(), data)
     source, target = zip(*pairs)
-    return SentencePairs(list(source), list(target), f"{len(pairs):,} pairs held out of {name}", tags=tags)
+    return SentencePairs(
+        list(source), list(target), f"{len(pairs):,} pairs held out of {name}", tags=tags
+    )
 
 
 def _tag_runs(numbers: list[int], data: DataConfig) -> tuple[tuple[int, str], ...]:
@@ -283,7 +320,11 @@ class TextHash:
         self._num_lines += len(targets)
 
     def fingerprint(self) -> TextFingerprint:
-        return {"lines": self._num_lines, "source": self._source.hexdigest(), "target": self._target.hexdigest()}
+        return {
+            "lines": self._num_lines,
+            "source": self._source.hexdigest(),
+            "target": self._target.hexdigest(),
+        }
 
 
 def fingerprint_of(pairs: Iterable[Pair]) -> TextFingerprint:

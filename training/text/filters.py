@@ -16,11 +16,14 @@ from keras_transformer.rules import shown
 from .text_files import read_texts
 
 Pair = tuple[str, str]
-# Takes n pairs, their lengths (n, 2) in characters and their scores (n,), and returns which are left out: bool (n,).
+# Takes n pairs, their lengths (n, 2) in characters and their scores (n,), and returns which are
+# left out: bool (n,).
 Matches = Callable[[list[Pair], np.ndarray, np.ndarray], np.ndarray]
 
 # Hardly any true translation has such lengths or ratios.
-RECOMMENDED = DataConfig(max_characters=1000, max_length_ratio=9.0, remove_copies=True, remove_duplicates=True)
+RECOMMENDED = DataConfig(
+    max_characters=1000, max_length_ratio=9.0, remove_copies=True, remove_duplicates=True
+)
 
 
 class Filter(NamedTuple):
@@ -31,18 +34,23 @@ class Filter(NamedTuple):
     matches: Matches
 
     def __str__(self) -> str:
-        return self.name if self.value is None or self.value is True else f"{self.name}={self.value}"
+        return (
+            self.name if self.value is None or self.value is True else f"{self.name}={self.value}"
+        )
 
 
 def judge(filters: list[Filter], pairs: list[Pair], scores: np.ndarray | None = None) -> np.ndarray:
-    """Returns for each of the next pairs of a text 0, or the number of the first filter that matches it: uint8 (n,).
+    """Returns for each of the next pairs of a text 0, or the number of the first filter that
+    matches it: uint8 (n,).
 
     Pairs without scores pass `min_score`.
     """
     verdicts = np.zeros(len(pairs), np.uint8)
     scores = np.full(len(pairs), np.inf) if scores is None else scores
     kept = np.arange(len(pairs))
-    lengths = np.column_stack([np.fromiter(map(len, side), np.int64, len(pairs)) for side in zip(*pairs)])
+    lengths = np.column_stack(
+        [np.fromiter(map(len, side), np.int64, len(pairs)) for side in zip(*pairs)]
+    )
     for number, filter_ in enumerate(filters, start=1):
         is_left_out = filter_.matches([pairs[place] for place in kept], lengths[kept], scores[kept])
         verdicts[kept[is_left_out]] = number
@@ -57,10 +65,14 @@ def filters_of(data: DataConfig) -> list[Filter]:
         "min_score": lambda pairs, lengths, scores: scores < least,
         "min_characters": lambda pairs, lengths, scores: lengths.min(axis=1) < data.min_characters,
         "max_characters": lambda pairs, lengths, scores: lengths.max(axis=1) > data.max_characters,
-        "max_length_ratio": lambda pairs, lengths, scores: lengths.max(axis=1) > ratio * lengths.min(axis=1),
+        "max_length_ratio": lambda pairs, lengths, scores: (
+            lengths.max(axis=1) > ratio * lengths.min(axis=1)
+        ),
         **{
             f"{side}_script": _is_of_another_script(script, data.min_script_share, number)
-            for number, (side, script) in enumerate((("source", data.source_script), ("target", data.target_script)))
+            for number, (side, script) in enumerate(
+                (("source", data.source_script), ("target", data.target_script))
+            )
             if script is not None
         },
         "remove_copies": _each(lambda source, target: source.strip() == target.strip()),
@@ -69,15 +81,24 @@ def filters_of(data: DataConfig) -> list[Filter]:
     }
     filters = [Filter(name, getattr(data, name), rule) for name, rule in matches.items()]
     # 0 is a value as well: only None and False turn a filter off.
-    filters = [filter_ for filter_ in filters if filter_.value is not None and filter_.value is not False]
+    filters = [
+        filter_ for filter_ in filters if filter_.value is not None and filter_.value is not False
+    ]
     if filters:
-        filters.insert(0, Filter("empty", None, _each(lambda source, target: not (source.strip() and target.strip()))))
+        filters.insert(
+            0,
+            Filter(
+                "empty", None, _each(lambda source, target: not (source.strip() and target.strip()))
+            ),
+        )
     return filters
 
 
 def _each(matches: Callable[..., bool]) -> Matches:
     """Applies a rule about one pair to many."""
-    return lambda pairs, lengths, scores: np.fromiter((matches(*pair) for pair in pairs), bool, len(pairs))
+    return lambda pairs, lengths, scores: np.fromiter(
+        (matches(*pair) for pair in pairs), bool, len(pairs)
+    )
 
 
 def _is_of_another_script(script: str, min_share: float, side: int) -> Matches:
@@ -91,7 +112,8 @@ def _is_of_another_script(script: str, min_share: float, side: int) -> Matches:
 
 
 class _LetterMarks(dict[int, str]):
-    """A table for `str.translate`: "+" for letters of a script, "-" for other letters, nothing for other characters.
+    """A table for `str.translate`: "+" for letters of a script, "-" for other letters, nothing for
+    other characters.
 
     It is filled with the characters that occur; regular expressions take several times as long.
     """
@@ -151,7 +173,9 @@ def _read_scores(path: str) -> Iterator[float]:
         except ValueError:
             score = np.nan
         if np.isnan(score):
-            raise InvalidFileError(f"{path}: line {number} must be a number; received {shown(line)}")
+            raise InvalidFileError(
+                f"{path}: line {number} must be a number; received {shown(line)}"
+            )
         yield score
 
 
@@ -162,7 +186,9 @@ def hash_pairs(pairs: Iterable[Pair]) -> np.ndarray:
     """
     digests = (
         # The length says where the source ends.
-        hashlib.blake2b(f"{len(source)} {source}{target}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        hashlib.blake2b(
+            f"{len(source)} {source}{target}".encode("utf-8", "surrogatepass"), digest_size=8
+        ).digest()
         for source, target in pairs
     )
     return np.frombuffer(b"".join(digests), "<u8")
@@ -171,16 +197,17 @@ def hash_pairs(pairs: Iterable[Pair]) -> np.ndarray:
 class SeenPairs:
     """The hashes of all pairs so far, in a few sorted arrays.
 
-    An array is merged with the one before it as soon as it has half its size, so that there are about as many arrays as
-    the logarithm of the number of pairs, and a hash is moved about as many times. Memory: 8 bytes a pair, and as much
-    again while the largest arrays are merged.
+    An array is merged with the one before it as soon as it has half its size, so that there are
+    about as many arrays as the logarithm of the number of pairs, and a hash is moved about as many
+    times. Memory: 8 bytes a pair, and as much again while the largest arrays are merged.
     """
 
     def __init__(self) -> None:
         self._arrays: list[np.ndarray] = []
 
     def add(self, hashes: np.ndarray) -> np.ndarray:
-        """Adds hashes, and returns which of them came before, in this call or an earlier one: bool (n,)."""
+        """Adds hashes, and returns which of them came before, in this call or an earlier one: bool
+        (n,)."""
         different, first_places = np.unique(hashes, return_index=True)
         is_new = np.ones(len(different), bool)
         for array in self._arrays:
@@ -201,8 +228,8 @@ class SeenPairs:
 class HeldOut:
     """Holds out a share of the pairs, or `size` different ones: those whose hashes are lowest.
 
-    The same pairs are held out whatever the order of the text is. All copies of a pair are held out with it: they are
-    not trained on, and validated on once. The pairs are held in memory.
+    The same pairs are held out whatever the order of the text is. All copies of a pair are held out
+    with it: they are not trained on, and validated on once. The pairs are held in memory.
     """
 
     def __init__(self, fraction: float | None = None, size: int | None = None) -> None:
@@ -229,17 +256,21 @@ class HeldOut:
             self._last_hash = lowest[-1]
 
     def finish(self) -> tuple[list[Pair], list[list[int]]]:
-        """Returns the pairs that are held out, ordered by their hashes, and the places of all copies of each.
+        """Returns the pairs that are held out, ordered by their hashes, and the places of all
+        copies of each.
 
         Places are ascending. It raises a ConfigError if the text does not have enough pairs.
         """
         if self._size is not None and len(self._held) < self._size:
             raise ConfigError(
-                f"--valid-size must be at most the number of different sentence pairs, {len(self._held):,}; received "
+                f"--valid-size must be at most the number of different sentence pairs, "
+                f"{len(self._held):,}; received "
                 f"--valid-size={self._size}"
             )
         if not self._held:
-            raise ConfigError("--valid-fraction must be larger for this text: not one sentence pair is held out")
+            raise ConfigError(
+                "--valid-fraction must be larger for this text: not one sentence pair is held out"
+            )
         self._keep_lowest(len(self._held) if self._size is None else self._size)
         pairs, places = zip(*self._held.values())
         return list(pairs), list(places)

@@ -1,4 +1,5 @@
-"""Where text comes from: lines of files and pipes, the sentence pairs in them, and tensorflow-datasets.
+"""Where text comes from: lines of files and pipes, the sentence pairs in them, and
+tensorflow-datasets.
 
 Files may be compressed, and divided into shards.
 """
@@ -60,16 +61,19 @@ class CountedReread(Reread[str], Collection[str]):
 
 
 def read_lines(path: Path) -> Iterable[str]:
-    r"""Reads lines of UTF-8, decompressed if the name ends in `.gz`, `.xz` or `.zst`; "-" is standard input.
+    r"""Reads lines of UTF-8, decompressed if the name ends in `.gz`, `.xz` or `.zst`; "-" is
+    standard input.
 
-    A line ends at "\n" and nowhere else, so that no Unicode separator inside a sentence shifts all later lines against
-    the other language. A "\r" before it and a byte order mark are dropped. The lines of a file on disk are read again
-    in each iteration; those of a pipe are read here and held in memory, because it can be read only once.
+    A line ends at "\n" and nowhere else, so that no Unicode separator inside a sentence shifts all
+    later lines against the other language. A "\r" before it and a byte order mark are dropped. The
+    lines of a file on disk are read again in each iteration; those of a pipe are read here and held
+    in memory, because it can be read only once.
 
     Raises:
         ConfigError: The file cannot be opened.
-        InvalidFileError: The file is damaged, or one of its lines is not UTF-8 or has more than 1 MiB; the message
-            gives its number. For a file on disk, errors are raised when it is iterated.
+        InvalidFileError: The file is damaged, or one of its lines is not UTF-8 or has more than 1
+            MiB; the message gives its number. For a file on disk, errors are raised when it is
+            iterated.
 
     Example:
         >>> list(read_lines("train.en"))
@@ -92,10 +96,12 @@ def name_of(path: Path) -> str:
 
 
 def shards_of(path: Path) -> dict[str, str]:
-    """Returns the files that a path, or a pattern with `*`, `?` or `[` such as "news-*.en.gz", stands for.
+    """Returns the files that a path, or a pattern with `*`, `?` or `[` such as "news-*.en.gz",
+    stands for.
 
-    If there is a file whose name is the pattern itself, it stands for that file. The files are sorted by the text in
-    place of the pattern's wildcards, from the first to the last, such as "01" of "news-01.en.gz", which is their key.
+    If there is a file whose name is the pattern itself, it stands for that file. The files are
+    sorted by the text in place of the pattern's wildcards, from the first to the last, such as "01"
+    of "news-01.en.gz", which is their key.
 
     Raises:
         ConfigError: No file matches the pattern.
@@ -103,7 +109,8 @@ def shards_of(path: Path) -> dict[str, str]:
     path = os.fspath(path)
     if not glob.has_magic(path) or os.path.exists(path):
         return {"": path}
-    # `glob` drops the second of two slashes before a wildcard, which would shift what stands for it.
+    # `glob` drops the second of two slashes before a wildcard, which would shift what stands for
+    # it.
     pattern = re.sub("/+", "/", path)
     before, after = re.split(r"[*?[]", pattern)[0], re.split(r"[]*?]", pattern)[-1]
     files = [file for file in glob.glob(pattern) if not os.path.isdir(file)]
@@ -118,7 +125,10 @@ def _chunks(path: Path) -> Iterator[bytes]:
     if name.endswith(".zst"):
         yield from _zstandard_chunks(name)
         return
-    openers: dict[str, Callable[..., io.BufferedIOBase]] = {".gz": gzip.GzipFile, ".xz": lzma.LZMAFile}
+    openers: dict[str, Callable[..., io.BufferedIOBase]] = {
+        ".gz": gzip.GzipFile,
+        ".xz": lzma.LZMAFile,
+    }
     open_file = openers.get(name[-3:], open)
     standard = cast(io.BufferedIOBase, standard_input()) if path == "-" else None
     with contextlib.nullcontext(standard) if standard else open_file(name, "rb") as file:
@@ -127,14 +137,18 @@ def _chunks(path: Path) -> Iterator[bytes]:
 
 
 def _zstandard_chunks(name: str) -> Iterator[bytes]:
-    """Decompresses frames of Zstandard; the package's own reader accepts a file that was cut off as a whole one."""
+    """Decompresses frames of Zstandard; the package's own reader accepts a file that was cut off as
+    a whole one."""
     frame: zstandard.ZstdDecompressionObj | None = None
     with open(name, "rb") as file:
         while compressed := file.read(_COMPRESSED_BYTES_PER_READ):
             while compressed:
                 frame = frame or zstandard.ZstdDecompressor().decompressobj()
                 text = frame.decompress(compressed)
-                yield from (text[begin : begin + _BYTES_PER_READ] for begin in range(0, len(text), _BYTES_PER_READ))
+                yield from (
+                    text[begin : begin + _BYTES_PER_READ]
+                    for begin in range(0, len(text), _BYTES_PER_READ)
+                )
                 compressed = frame.unused_data
                 frame = None if frame.eof else frame
     if frame is not None:
@@ -148,7 +162,8 @@ def _lines(path: Path) -> Iterator[str]:
             # All lines but the first are shorter than a read.
             if len(block) > MAX_LINE_BYTES and block.find(b"\n", 0, MAX_LINE_BYTES + 1) < 0:
                 raise InvalidFileError(
-                    f"{name_of(path)}: line {number + 1} must have at most {MAX_LINE_BYTES:,} bytes; it has more"
+                    f"{name_of(path)}: line {number + 1} must have at most {MAX_LINE_BYTES:,} "
+                    f"bytes; it has more"
                 )
             lines: Iterable[str]
             try:
@@ -170,7 +185,8 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _blocks(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    r"""Joins chunks to whole lines, many at a time, without the end of the last one and "\r" before the ends.
+    r"""Joins chunks to whole lines, many at a time, without the end of the last one and "\r" before
+    the ends.
 
     The part of a line that is longer than allowed is a block too.
     """
@@ -204,8 +220,8 @@ class Shard(NamedTuple):
 
         Raises:
             ConfigError: A file cannot be opened.
-            InvalidFileError: A side is empty or is not text, or has more sentences than the other; the message says how
-                many.
+            InvalidFileError: A side is empty or is not text, or has more sentences than the other;
+                the message says how many.
         """
         sides = iter(self.source), iter(self.target)
         for number, (source, target) in enumerate(itertools.zip_longest(*sides)):
@@ -213,7 +229,9 @@ class Shard(NamedTuple):
                 yield source, target
                 continue
             if not number:
-                raise InvalidFileError(f"{self.source_name if source is None else self.target_name}: the file is empty")
+                raise InvalidFileError(
+                    f"{self.source_name if source is None else self.target_name}: the file is empty"
+                )
             longer = number + 1 + sum(1 for _ in sides[source is None])
             num_sources, num_targets = (number, longer) if source is None else (longer, number)
             raise InvalidFileError(
@@ -223,7 +241,8 @@ class Shard(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """A parallel text in one or several shards, which is read again each time; messages call it by its name."""
+    """A parallel text in one or several shards, which is read again each time; messages call it by
+    its name."""
 
     name: str
     shards: list[Shard]
@@ -232,8 +251,9 @@ class Corpus(NamedTuple):
 def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpus]:
     """Opens text files in which lines with the same number are translations of each other.
 
-    The files of a pattern such as "news-*.en.gz" are the shards of one corpus. A shard's translation is the file with
-    the same text in place of the wildcards; if no names have such a text in common, the order of the names decides.
+    The files of a pattern such as "news-*.en.gz" are the shards of one corpus. A shard's
+    translation is the file with the same text in place of the wildcards; if no names have such a
+    text in common, the order of the names decides.
 
     Raises:
         ConfigError: A pattern matches no file, a file has no partner, or a pipe cannot be opened.
@@ -245,14 +265,18 @@ def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpu
     """
     if len(sources) != len(targets):
         raise ConfigError(
-            f"source and target must be given as many files; received {len(sources)} ({_listed(sources)}) and "
+            f"source and target must be given as many files; received {len(sources)} "
+            f"({_listed(sources)}) and "
             f"{len(targets)} ({_listed(targets)})"
         )
     return [_text_corpus(source, target) for source, target in zip(sources, targets, strict=True)]
 
 
-def read_lines_or_pairs(sources: Sequence[Path], targets: Sequence[Path] | None) -> Iterable[tuple[str, str]]:
-    """Reads pairs of text files as `text_corpora` does, or those of one language, whose targets then are empty."""
+def read_lines_or_pairs(
+    sources: Sequence[Path], targets: Sequence[Path] | None
+) -> Iterable[tuple[str, str]]:
+    """Reads pairs of text files as `text_corpora` does, or those of one language, whose targets
+    then are empty."""
     if targets is None:
         texts = read_texts(sources)
         return Reread(lambda: ((source, "") for source in texts))
@@ -263,26 +287,40 @@ def read_lines_or_pairs(sources: Sequence[Path], targets: Sequence[Path] | None)
 def _text_corpus(source: Path, target: Path) -> Corpus:
     files = shards_of(source), shards_of(target)
     if without_partner := _without_partner(*files):
-        parts = [f"{name_of(path)} matches {len(matches)}" for path, matches in zip((source, target), files)]
+        parts = [
+            f"{name_of(path)} matches {len(matches)}"
+            for path, matches in zip((source, target), files)
+        ]
         raise ConfigError(
             f"the files of source and target must pair up: {', '.join(parts)}; without a partner: "
             f"{_listed(without_partner)}"
         )
     shards = [
-        Shard(read_lines(source_file), read_lines(target_file), name_of(source_file), name_of(target_file))
+        Shard(
+            read_lines(source_file),
+            read_lines(target_file),
+            name_of(source_file),
+            name_of(target_file),
+        )
         for source_file, target_file in zip(*(side.values() for side in files), strict=True)
     ]
     return Corpus(f"{name_of(source)}, {name_of(target)}", shards)
 
 
 def _without_partner(sources: dict[str, str], targets: dict[str, str]) -> list[str]:
-    """The files that have none on the other side with the same text in place of the pattern's wildcards."""
+    """The files that have none on the other side with the same text in place of the pattern's
+    wildcards."""
     if sources.keys() & targets.keys():
         return [
-            file for key in sources.keys() ^ targets.keys() for side in (sources, targets) if (file := side.get(key))
+            file
+            for key in sources.keys() ^ targets.keys()
+            for side in (sources, targets)
+            if (file := side.get(key))
         ]
     # Names without a common part are paired in order, so the last ones are left over.
-    longer, shorter = sorted((list(sources.values()), list(targets.values())), key=len, reverse=True)
+    longer, shorter = sorted(
+        (list(sources.values()), list(targets.values())), key=len, reverse=True
+    )
     return longer[len(shorter) :]
 
 
@@ -291,8 +329,12 @@ def _listed(paths: Sequence[Path]) -> str:
 
 
 def paired_corpora(paths: Sequence[Path]) -> list[Corpus]:
-    r"""Opens text files with a sentence, a tab and its translation in each line; for paths, see `text_corpora`."""
-    return [Corpus(name_of(path), [_paired_shard(file) for file in shards_of(path).values()]) for path in paths]
+    r"""Opens text files with a sentence, a tab and its translation in each line; for paths, see
+    `text_corpora`."""
+    return [
+        Corpus(name_of(path), [_paired_shard(file) for file in shards_of(path).values()])
+        for path in paths
+    ]
 
 
 def _paired_shard(path: Path) -> Shard:
@@ -302,7 +344,9 @@ def _paired_shard(path: Path) -> Shard:
         for number, line in enumerate(lines, start=1):
             columns = line.split("\t")
             if len(columns) != 2:
-                raise InvalidFileError(f"{name}: line {number} must have exactly one tab; received {shown(line)}")
+                raise InvalidFileError(
+                    f"{name}: line {number} must have exactly one tab; received {shown(line)}"
+                )
             yield columns[side]
 
     source, target = (Reread(functools.partial(read, side)) for side in (0, 1))
@@ -310,15 +354,16 @@ def _paired_shard(path: Path) -> Shard:
 
 
 def tfds_corpus(name: str, split: str, data_dir: Path | None = None) -> Corpus:
-    """Opens a dataset of text pairs, such as "ted_hrlr_translate/pt_to_en", in the dataset's own order.
+    """Opens a dataset of text pairs, such as "ted_hrlr_translate/pt_to_en", in the dataset's own
+    order.
 
-    The dataset's information says which language is the source. A dataset that is not prepared on disk yet is
-    downloaded first. The default directory is that of tensorflow-datasets (`TFDS_DATA_DIR` or
-    `~/tensorflow_datasets`).
+    The dataset's information says which language is the source. A dataset that is not prepared on
+    disk yet is downloaded first. The default directory is that of tensorflow-datasets
+    (`TFDS_DATA_DIR` or `~/tensorflow_datasets`).
 
     Raises:
-        ConfigError: There is no such dataset, configuration or split; it does not hold pairs of texts; or it is not
-            on disk and could not be downloaded.
+        ConfigError: There is no such dataset, configuration or split; it does not hold pairs of
+            texts; or it is not on disk and could not be downloaded.
     """
     import tensorflow_datasets as tfds
     from tensorflow_datasets.core.download import downloader
@@ -330,35 +375,46 @@ def tfds_corpus(name: str, split: str, data_dir: Path | None = None) -> Corpus:
         known = tfds.list_builders(with_community_datasets=False)
         if dataset not in known:
             nearest = difflib.get_close_matches(dataset, known, cutoff=0.5)
-            exists = f"the nearest names are {', '.join(nearest)}" if nearest else "no name is similar"
+            exists = (
+                f"the nearest names are {', '.join(nearest)}" if nearest else "no name is similar"
+            )
             raise ConfigError(f"there is no dataset {dataset!r}; {exists}") from error
         configs = ", ".join(tfds.builder_cls(dataset).builder_configs) or "none"
         raise ConfigError(
-            f"cannot open the dataset {name!r}, the configurations of {dataset} are {configs} ({_one_line(error)})"
+            f"cannot open the dataset {name!r}, the configurations of {dataset} are {configs} "
+            f"({_one_line(error)})"
         ) from error
-    texts = [key for key, feature in builder.info.features.items() if isinstance(feature, tfds.features.Text)]
+    texts = [
+        key
+        for key, feature in builder.info.features.items()
+        if isinstance(feature, tfds.features.Text)
+    ]
     languages = builder.info.supervised_keys
     if not (languages and len(languages) == 2 and all(key in texts for key in languages)):
         raise ConfigError(
             f"{name} is not a dataset of text pairs: its supervised pair is {languages}, "
             f"its texts are {', '.join(texts) or 'none'}"
         )
-    # Its ten retries with doubling pauses make a machine without a network wait for 205 s, and no option changes them.
-    # A test counts the retries, in case a release of tensorflow-datasets renames this.
+    # Its ten retries with doubling pauses make a machine without a network wait for 205 s, and no
+    # option changes them. A test counts the retries, in case a release of tensorflow-datasets
+    # renames this.
     downloader.MAX_RETRIES = 4
     try:
-        # tensorflow-datasets prints progress on standard output, which is for the results of a command.
+        # tensorflow-datasets prints progress on standard output, which is for the results of a
+        # command.
         with contextlib.redirect_stdout(sys.stderr):
             builder.download_and_prepare()
     except Exception as error:
         raise ConfigError(
-            f"{name} is not on disk in {builder.data_dir} and could not be downloaded: {_one_line(error)}"
+            f"{name} is not on disk in {builder.data_dir} and could not be downloaded: "
+            f"{_one_line(error)}"
         ) from error
     try:
         examples = builder.as_dataset(split=split, as_supervised=True, shuffle_files=False)
     except Exception as error:  # the parser of splits raises any type
         raise ConfigError(
-            f"{name} has no split {split!r}, it has {', '.join(sorted(builder.info.splits))} ({_one_line(error)})"
+            f"{name} has no split {split!r}, it has {', '.join(sorted(builder.info.splits))} "
+            f"({_one_line(error)})"
         ) from error
 
     def read(side: int) -> Iterator[str]:

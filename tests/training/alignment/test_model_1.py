@@ -6,6 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+
 from keras_transformer.training.alignment.model_1 import (
     Counts,
     CountTable,
@@ -20,7 +21,10 @@ END = 3
 
 
 def sentences(rows):
-    return Sentences(np.array([token_id for row in rows for token_id in row]), np.array([len(row) for row in rows]))
+    return Sentences(
+        np.array([token_id for row in rows for token_id in row]),
+        np.array([len(row) for row in rows]),
+    )
 
 
 def learn(pairs, passes, max_links=10**6, capacity=10**6):
@@ -59,7 +63,9 @@ def plain_model_1(pairs, passes):
 def random_pairs(seed, number):
     rng = random.Random(seed)
     return [
-        tuple([rng.choice(range(4, 12)) for _ in range(rng.randint(1, 6))] + [END] for _ in range(2))
+        tuple(
+            [rng.choice(range(4, 12)) for _ in range(rng.randint(1, 6))] + [END] for _ in range(2)
+        )
         for _ in range(number)
     ]
 
@@ -74,8 +80,9 @@ def test_numbers_worked_out_by_hand():
         (haus, the): (0.5, 0.5), (haus, house): (0.5, 0.5),
         (buch, the): (0.5, 0.5), (buch, book): (0.5, 0.5),
     }  # fmt: skip
-    # p(the | das) = 1 / 2, p(house | das) = 1 / 4, p(the | haus) = p(house | haus) = 1 / 2. So "the" of a pair comes
-    # from "das" with 1/2 / (1/2 + 1/2) = 1/2, and "house" from it with 1/4 / (1/4 + 1/2) = 1/3.
+    # p(the | das) = 1 / 2, p(house | das) = 1 / 4, p(the | haus) = p(house | haus) = 1 / 2. So
+    # "the" of a pair comes from "das" with 1/2 / (1/2 + 1/2) = 1/2, and "house" from it with 1/4 /
+    # (1/4 + 1/2) = 1/3.
     second = learn(pairs, passes=2)
     assert second[das, the] == pytest.approx((1, 1))
     assert second[haus, the] == pytest.approx((1 / 2, 1 / 3))
@@ -92,7 +99,9 @@ def test_counts_are_those_of_a_plain_implementation(passes, max_links):
     backward = plain_model_1([(target, source) for source, target in pairs], passes)
     assert actual.keys() == forward.keys()
     for (source, target), counts in actual.items():
-        assert counts == pytest.approx((forward[source, target], backward[target, source]), rel=1e-3, abs=1e-5)
+        assert counts == pytest.approx(
+            (forward[source, target], backward[target, source]), rel=1e-3, abs=1e-5
+        )
 
 
 def test_a_table_that_is_full_keeps_the_most_frequent():
@@ -109,7 +118,10 @@ def test_a_table_that_is_full_keeps_the_most_frequent():
 def test_the_sum_of_counts_does_not_depend_on_the_order():
     rng = np.random.default_rng(0)
     parts = [
-        Counts(np.sort(rng.choice(50, 20, replace=False)), *rng.integers(1, 9, (2, 20)).astype("float32"))
+        Counts(
+            np.sort(rng.choice(50, 20, replace=False)),
+            *rng.integers(1, 9, (2, 20)).astype("float32"),
+        )
         for _ in range(9)
     ]
     expected = defaultdict(lambda: np.zeros(2))
@@ -122,7 +134,9 @@ def test_the_sum_of_counts_does_not_depend_on_the_order():
             table.add(part)
         total = table.total()
         assert total.keys.tolist() == sorted(expected)
-        np.testing.assert_array_equal(np.stack(total[1:], axis=1), [expected[key] for key in sorted(expected)])
+        np.testing.assert_array_equal(
+            np.stack(total[1:], axis=1), [expected[key] for key in sorted(expected)]
+        )
 
 
 @pytest.mark.parametrize("max_links", [1, 50, 10**6])

@@ -1,4 +1,5 @@
-"""The command `align`, and `train` with `decoding.shortlist`: what they write, and how they resume."""
+"""The command `align`, and `train` with `decoding.shortlist`: what they write, and how they
+resume."""
 
 import pathlib
 import shutil
@@ -6,17 +7,18 @@ import shutil
 import numpy as np
 import pytest
 from conftest import sentence_pairs
-from keras_transformer.training.alignment import shortlist as shortlist_module
 
 from keras_transformer.commands.main import main
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.shortlist_file import read_shortlist
 from keras_transformer.tokenizers import load_tokenizers
+from keras_transformer.training.alignment import shortlist as shortlist_module
 
 
 @pytest.fixture
 def arguments(tiny_model_dir, tmp_path, text):
-    """The command's arguments, for a copy of the model directory and the text that its model knows."""
+    """The command's arguments, for a copy of the model directory and the text that its model
+    knows."""
     directory = shutil.copytree(tiny_model_dir, tmp_path / "model")
     given = ["build-shortlist", "--model-dir", str(directory)]
     for name, side in zip(("source", "target"), zip(*sentence_pairs())):
@@ -53,8 +55,13 @@ def test_align_makes_a_shortlist_that_the_commands_use(arguments, capsys, tmp_pa
         source_ids, target_ids = tokenizer.tokenize([source, target]).to_list()
         assert set(target_ids) <= {*shortlist.always, *shortlist.by_source[source_ids].reshape(-1)}
     lines = (tmp_path / "links").read_text().splitlines()
-    source, target = (tokenizer.pieces(tokenizer.tokenize([text]).to_list()[0]) for text in sentence_pairs()[0])
-    links = [(source[int(one)], target[int(other)]) for one, other in (link.split("-") for link in lines[0].split())]
+    source, target = (
+        tokenizer.pieces(tokenizer.tokenize([text]).to_list()[0]) for text in sentence_pairs()[0]
+    )
+    links = [
+        (source[int(one)], target[int(other)])
+        for one, other in (link.split("-") for link in lines[0].split())
+    ]
     assert len(lines) == len(sentence_pairs()) and ("An", "An") in links
     with_it = translate(capsys, arguments)
     assert [line.split("\t")[2] for line in with_it] == [line.split("\t")[2] for line in without]
@@ -89,10 +96,15 @@ def test_align_that_was_stopped_goes_on_after_the_last_pass(arguments, capsys, m
     assert not model_dir.alignment_path.exists()
 
     # What is damaged, or of another text, is not used.
-    for content, message in ((state[:-9], "starting again"), (state, "of another text; starting again")):
+    for content, message in (
+        (state[:-9], "starting again"),
+        (state, "of another text; starting again"),
+    ):
         model_dir.alignment_path.write_bytes(content)
         pathlib.Path(f"{model_dir.alignment_path}.sha256").unlink(missing_ok=True)
-        pathlib.Path(arguments[4]).write_text(pathlib.Path(arguments[4]).read_text().replace("Anna", "Otto"))
+        pathlib.Path(arguments[4]).write_text(
+            pathlib.Path(arguments[4]).read_text().replace("Anna", "Otto")
+        )
         main(arguments)
         assert message in capsys.readouterr().err
 
@@ -104,7 +116,9 @@ def test_mistakes_are_one_line(arguments, fails, text, tmp_path, capsys):
     assert message.endswith("none of the 3 sentence pairs has text on both sides")
     message = fails(*given, "--source", empty, "--target", short)
     assert "source and target must have the same number of lines" in message
-    assert "not a model directory" in fails("build-shortlist", "--model-dir", tmp_path, *arguments[3:])
+    assert "not a model directory" in fails(
+        "build-shortlist", "--model-dir", tmp_path, *arguments[3:]
+    )
     assert "for --model-dir" in fails("serve", "--servable", tmp_path, "--no-shortlist")
     main(arguments)
     capsys.readouterr()
@@ -114,11 +128,19 @@ def test_mistakes_are_one_line(arguments, fails, text, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_training_ends_with_a_shortlist_if_the_configuration_asks_for_it(arguments, tmp_path, capsys):
+def test_training_ends_with_a_shortlist_if_the_configuration_asks_for_it(
+    arguments, tmp_path, capsys
+):
     settings = ["training.steps=1", "training.validate_every=1", "training.precision=float32"]
     text = [f"--{name}={tmp_path / name}" for name in ("source", "target")]
     command = ["train", f"--model-dir={tmp_path / 'trained'}", *text]
-    command += [f"--init-from={arguments[2]}", "--valid-size=5", "--config=fine-tune", "--set", *settings]
+    command += [
+        f"--init-from={arguments[2]}",
+        "--valid-size=5",
+        "--config=fine-tune",
+        "--set",
+        *settings,
+    ]
     # Another run in the same directory only has the shortlist to make.
     for is_asked_for in ("false", "true"):
         main([*command, f"decoding.shortlist={is_asked_for}"])

@@ -9,6 +9,10 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+
+from keras_transformer.errors import ConfigError
+from keras_transformer.tokenizers import TokenizerPair
+from keras_transformer.tokenizers.text_codec import TextCodec
 from keras_transformer.training.batches import encoded_pairs
 from keras_transformer.training.batches.encoded_pairs import Epochs, count_lengths, encode
 from keras_transformer.training.batches.pipeline import (
@@ -19,10 +23,6 @@ from keras_transformer.training.batches.pipeline import (
     validation_dataset,
 )
 from keras_transformer.training.text.corpus import SentencePairs
-
-from keras_transformer.errors import ConfigError
-from keras_transformer.tokenizers import TokenizerPair
-from keras_transformer.tokenizers.text_codec import TextCodec
 
 START, END = 2, 3
 BATCHES_SHA256 = "a8f30f4f7d19e2eb625f93286cd52c301821f9ef4b27cb325346f687e6d10d24"
@@ -37,7 +37,9 @@ class NumberTokenizer:
         self.vocab_size = vocab_size
 
     def tokenize(self, texts):
-        return tf.ragged.map_flat_values(tf.strings.to_number, tf.strings.split(texts), out_type=tf.int32)
+        return tf.ragged.map_flat_values(
+            tf.strings.to_number, tf.strings.split(texts), out_type=tf.int32
+        )
 
 
 @pytest.fixture
@@ -72,12 +74,19 @@ def rows_of(pairs, side):
     rows = []
     for number in range(pairs.num_blocks):
         ends = np.cumsum(pairs.lengths(side, number))
-        rows += [part.tolist() for part in np.split(pairs.token_ids(side, number).numpy(), ends[:-1]) if len(part)]
+        rows += [
+            part.tolist()
+            for part in np.split(pairs.token_ids(side, number).numpy(), ends[:-1])
+            if len(part)
+        ]
     return rows
 
 
 def as_lists(elements):
-    return [(inputs["source"].tolist(), inputs["target"].tolist(), labels.tolist()) for inputs, labels in elements]
+    return [
+        (inputs["source"].tolist(), inputs["target"].tolist(), labels.tolist())
+        for inputs, labels in elements
+    ]
 
 
 def first(dataset, number):
@@ -105,7 +114,10 @@ def test_empty_and_too_long_pairs_are_left_out_and_counted(encoded):
 def test_ids_are_stored_in_two_bytes_where_all_of_a_vocabulary_fit(encoded):
     assert rows_of(encoded(["65535"], ["5"], vocab_size=65536), "source") == [[65535, 3]]
     assert rows_of(encoded(["65536"], ["5"], vocab_size=65537), "source") == [[65536, 3]]
-    narrow, wide = (encoded(["5"], ["6"], vocab_size=size).token_ids("source", 0).dtype for size in (65536, 65537))
+    narrow, wide = (
+        encoded(["5"], ["6"], vocab_size=size).token_ids("source", 0).dtype
+        for size in (65536, 65537)
+    )
     assert (narrow, wide) == (tf.uint16, tf.int32)
 
 
@@ -158,7 +170,11 @@ def test_a_corpus_of_which_nothing_is_left_is_an_error(encoded):
 def test_weights_that_leave_an_epoch_without_pairs_are_an_error(tmp_path):
     pairs = SentencePairs(["5", "6"], ["7", "8"], "invented", weights=((1, 0.001), (1, 0.002)))
     with pytest.raises(ConfigError) as raised:
-        encode(Epochs(pairs), TextCodec(TokenizerPair(*[NumberTokenizer(2**16)] * 2), 100), tmp_path / "ids")
+        encode(
+            Epochs(pairs),
+            TextCodec(TokenizerPair(*[NumberTokenizer(2**16)] * 2), 100),
+            tmp_path / "ids",
+        )
     assert str(raised.value) == (
         "invented: data.weights must be large enough that an epoch has a sentence pair; received "
         "data.weights=[0.001, 0.002] for 2 in all"
@@ -173,8 +189,12 @@ def test_lengths_are_counted_for_each_block(encoded, monkeypatch):
     pairs = encoded(source, target)
     expected = []
     for block in range(pairs.num_blocks):
-        lengths = zip(pairs.lengths("source", block).numpy(), pairs.lengths("target", block).numpy())
-        expected += [(block, *key, count) for key, count in sorted(collections.Counter(lengths).items())]
+        lengths = zip(
+            pairs.lengths("source", block).numpy(), pairs.lengths("target", block).numpy()
+        )
+        expected += [
+            (block, *key, count) for key, count in sorted(collections.Counter(lengths).items())
+        ]
     assert pairs.num_blocks == 5 and pairs.length_counts.tolist() == expected
 
 
@@ -189,7 +209,10 @@ def test_buckets_worked_out_by_hand():
     # Cut after 2: one batch of 4 x (2 + 2), three of 1 x 17: 67.
     lengths = ([2, 2, 3, 9], [3, 2, 2, 8])
     assert buckets_of(*lengths, tokens_per_batch=9, num_buckets=1) == [Bucket(9, 8, 1)]
-    assert buckets_of(*lengths, tokens_per_batch=9, num_buckets=2) == [Bucket(3, 3, 3), Bucket(9, 8, 1)]
+    assert buckets_of(*lengths, tokens_per_batch=9, num_buckets=2) == [
+        Bucket(3, 3, 3),
+        Bucket(9, 8, 1),
+    ]
     # A third cut, 2 | 3 | 9, would cost 4 * (2 + 2) + 3 * (3 + 3) + 17 = 51, so it is not made.
     assert len(buckets_of(*lengths, tokens_per_batch=9, num_buckets=3)) == 2
 
@@ -221,13 +244,16 @@ def least_cost_by_trying_all_cuts(source, target, tokens_per_batch, num_buckets)
 
 
 def full_cost(buckets, source, target, tokens_per_batch):
-    """The cost of the buckets if every batch is full: the fewest rows that hold all pairs of a bucket."""
+    """The cost of the buckets if every batch is full: the fewest rows that hold all pairs of a
+    bucket."""
     longer, cost = np.maximum(source, target), 0
     for previous, bucket in itertools.pairwise([Bucket(0, 0, 0), *buckets]):
         longest, shorter = (max(b.source_length, b.target_length) for b in (bucket, previous))
         rows = max(tokens_per_batch // longest, 1)
         num_batches = math.ceil(((shorter < longer) & (longer <= longest)).sum() / rows)
-        assert bucket.batch_size == math.ceil(((shorter < longer) & (longer <= longest)).sum() / num_batches)
+        assert bucket.batch_size == math.ceil(
+            ((shorter < longer) & (longer <= longest)).sum() / num_batches
+        )
         cost += num_batches * rows * (bucket.source_length + bucket.target_length)
     return cost
 
@@ -240,9 +266,9 @@ def test_no_choice_of_buckets_costs_less(seed):
     for tokens_per_batch, num_buckets in itertools.product((5, 30, 200), (1, 2, 4)):
         buckets = buckets_of(source, target, tokens_per_batch, num_buckets)
         assert len(buckets) <= num_buckets
-        assert full_cost(buckets, source, target, tokens_per_batch) == least_cost_by_trying_all_cuts(
-            source, target, tokens_per_batch, num_buckets
-        )
+        assert full_cost(
+            buckets, source, target, tokens_per_batch
+        ) == least_cost_by_trying_all_cuts(source, target, tokens_per_batch, num_buckets)
 
 
 @pytest.mark.slow
@@ -269,7 +295,10 @@ def test_a_batch_worked_out_by_hand(encoded):
 @pytest.mark.slow
 def test_all_elements_are_int32(encoded):
     plan = plan_batches(encoded(["5 6"], ["11"]), tokens_per_batch=6)
-    for dataset in (validation_dataset(plan, start_id=START), training_dataset(plan, start_id=START, seed=0)):
+    for dataset in (
+        validation_dataset(plan, start_id=START),
+        training_dataset(plan, start_id=START, seed=0),
+    ):
         inputs, labels = first(dataset, 1)[0]
         assert sorted(inputs) == ["source", "target"]
         assert {array.dtype for array in (*inputs.values(), labels)} == {np.dtype(np.int32)}
@@ -294,7 +323,9 @@ def num_pairs_in(bucket, buckets, pairs):
         pytest.param(400, 31, 5, 2, marks=pytest.mark.slow),
     ],
 )
-def test_an_epoch_holds_every_pair_once(num_pairs, tokens_per_batch, num_buckets, num_parts, random_pairs):
+def test_an_epoch_holds_every_pair_once(
+    num_pairs, tokens_per_batch, num_buckets, num_parts, random_pairs
+):
     pairs = random_pairs(np.random.default_rng(num_pairs), num_pairs)
     settings = dict(tokens_per_batch=tokens_per_batch, num_buckets=num_buckets)
     plan = plan_batches(pairs, **settings, num_parts=num_parts)
@@ -319,7 +350,11 @@ def test_an_epoch_holds_every_pair_once(num_pairs, tokens_per_batch, num_buckets
             rows = math.ceil(bucket.batch_size / num_parts) * num_parts
             number = math.ceil(num_pairs_in(bucket, plan.buckets, pairs) / bucket.batch_size)
             # Each block may end in a batch that is not full.
-            assert number <= shapes[bucket.source_length, bucket.target_length, rows] < number + pairs.num_blocks
+            assert (
+                number
+                <= shapes[bucket.source_length, bucket.target_length, rows]
+                < number + pairs.num_blocks
+            )
 
 
 @pytest.mark.slow
@@ -327,7 +362,9 @@ def test_the_pairs_of_a_batch_do_not_depend_on_the_number_of_replicas(random_pai
     pairs = random_pairs(np.random.default_rng(10), 80)
     alone, together = (
         first(training_dataset(plan, seed=2, start_id=START), 20)
-        for plan in (plan_batches(pairs, tokens_per_batch=70, num_buckets=3, num_parts=n) for n in (1, 4))
+        for plan in (
+            plan_batches(pairs, tokens_per_batch=70, num_buckets=3, num_parts=n) for n in (1, 4)
+        )
     )
     for inputs_and_labels, (inputs, labels) in zip(alone, together, strict=True):
         rows = len(inputs_and_labels[1])
@@ -343,7 +380,9 @@ def test_the_order_depends_on_the_seed_and_the_epoch(random_pairs):
     plan = plan_batches(pairs, tokens_per_batch=100)
 
     def two_epochs(seed):
-        elements = as_lists(first(training_dataset(plan, seed=seed, start_id=START), 2 * plan.num_steps))
+        elements = as_lists(
+            first(training_dataset(plan, seed=seed, start_id=START), 2 * plan.num_steps)
+        )
         return elements[: plan.num_steps], elements[plan.num_steps :]
 
     assert two_epochs(1) == two_epochs(1)
@@ -368,7 +407,9 @@ def test_a_dataset_that_starts_later_gives_the_same_batches(random_pairs):
 @pytest.mark.slow
 def test_a_training_dataset_gives_the_same_batches_each_time_it_is_iterated(random_pairs):
     pairs = random_pairs(np.random.default_rng(6), 60)
-    dataset = training_dataset(plan_batches(pairs, tokens_per_batch=100), seed=7, start_id=START, first_step=5)
+    dataset = training_dataset(
+        plan_batches(pairs, tokens_per_batch=100), seed=7, start_id=START, first_step=5
+    )
     assert as_lists(first(dataset, 9)) == as_lists(first(dataset, 9))
 
 
@@ -386,7 +427,9 @@ def test_training_is_endless_and_validation_of_known_length(random_pairs):
 @pytest.mark.slow
 def test_validation_holds_every_pair_once_in_a_fixed_order(random_pairs):
     pairs = random_pairs(np.random.default_rng(9), 120)
-    dataset = validation_dataset(plan_batches(pairs, tokens_per_batch=100, num_buckets=4), start_id=START)
+    dataset = validation_dataset(
+        plan_batches(pairs, tokens_per_batch=100, num_buckets=4), start_id=START
+    )
     elements = list(dataset.as_numpy_iterator())
     assert as_lists(elements) == as_lists(dataset.as_numpy_iterator())
     targets = [row[row != 0].tolist() for _, labels in elements for row in labels if row.any()]
@@ -410,13 +453,16 @@ def test_a_number_out_of_its_range_is_an_error_that_names_it(setting, value, rul
     pairs, settings = encoded(["5"], ["6"]), {"tokens_per_batch": 10}
     with pytest.raises(ValueError) as raised:
         if setting in ("seed", "first_step"):
-            training_dataset(plan_batches(pairs, **settings), **{"seed": 0, "start_id": START, setting: value})
+            training_dataset(
+                plan_batches(pairs, **settings), **{"seed": 0, "start_id": START, setting: value}
+            )
         else:
             plan_batches(pairs, **{**settings, setting: value})
     assert str(raised.value) == f"{setting} must be {rule}; received {setting}={value}"
 
 
-# A training is resumed with the batches that it would have had, on any machine and with any release of TensorFlow.
+# A training is resumed with the batches that it would have had, on any machine and with any release
+# of TensorFlow.
 @pytest.mark.slow
 @pytest.mark.parametrize("random_pairs", [37], indirect=True)
 def test_the_same_pairs_make_the_same_batches_everywhere(random_pairs):

@@ -5,19 +5,23 @@ import ast
 import pytest
 import tensorflow as tf
 from fresh_process import run_python
-from keras_transformer.training.batches.augmentation import SubwordDropout
-from keras_transformer.training.batches.encoded_pairs import Epochs, encode
-from keras_transformer.training.batches.vocabulary import train_tokenizer
-from keras_transformer.training.recipe import load_recipe
-from keras_transformer.training.text.corpus import SentencePairs
 from test_batches import rows_of
 
 from examples.corpus import generate
 from keras_transformer.errors import ConfigError
 from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair
 from keras_transformer.tokenizers.text_codec import TextCodec
+from keras_transformer.training.batches.augmentation import SubwordDropout
+from keras_transformer.training.batches.encoded_pairs import Epochs, encode
+from keras_transformer.training.batches.vocabulary import train_tokenizer
+from keras_transformer.training.recipe import load_recipe
+from keras_transformer.training.text.corpus import SentencePairs
 
-TEXTS = [source for source, _ in generate(300, seed=5)] + ["", " two  spaces", "an emoji 😀 and a ▁"]
+TEXTS = [source for source, _ in generate(300, seed=5)] + [
+    "",
+    " two  spaces",
+    "an emoji 😀 and a ▁",
+]
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +74,16 @@ def test_a_seed_repeats_in_another_process(tokenizer, tmp_path):
     segments = ast.literal_eval(lines[0])
     assert len(set(map(str, segments))) > 3
     sampler = SubwordDropout(SentencePieceTokenizer.load(tmp_path / "tokenizer.model"), 0.5, seed=1)
-    assert [sampler.tokenize(["A dog runs through the park."]).to_list() for _ in range(10)] == segments
+    assert [
+        sampler.tokenize(["A dog runs through the park."]).to_list() for _ in range(10)
+    ] == segments
 
 
 def test_only_bpe_has_merges_to_leave_out():
     changes = ["training.subword_dropout=0.1", "tokenizer.kind=unigram"]
-    with pytest.raises(ConfigError, match="subword_dropout must be 0 if tokenizer.kind=unigram; received"):
+    with pytest.raises(
+        ConfigError, match="subword_dropout must be 0 if tokenizer.kind=unigram; received"
+    ):
         load_recipe("demo", changes)
     assert load_recipe("demo", changes[:1]).training.subword_dropout == 0.1
 
@@ -87,7 +95,9 @@ def test_a_text_that_is_read_three_times_is_segmented_in_three_ways(tokenizer, t
     assert len(encoded) == 60
     sampler = SubwordDropout(tokenizer, 0.2, seed=1)
     # Sources and targets take turns.
-    sides = [sampler.tokenize(side).to_list() for _ in range(3) for side in (pairs.source, pairs.target)]
+    sides = [
+        sampler.tokenize(side).to_list() for _ in range(3) for side in (pairs.source, pairs.target)
+    ]
     for name, times in (("source", sides[::2]), ("target", sides[1::2])):
         rows = [[*row, tokenizer.end_id] for rows in times for row in rows]
         assert encoded.token_ids(name, 0).numpy().tolist() == sum(rows, [])

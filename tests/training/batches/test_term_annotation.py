@@ -5,15 +5,15 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
+from test_batches import rows_of
+
+from keras_transformer.tokenizers import TokenizerPair
+from keras_transformer.tokenizers.text_codec import TextCodec
 from keras_transformer.training.alignment.model_1 import Term, learn_lexicon
 from keras_transformer.training.batches.augmentation import TermAnnotation
 from keras_transformer.training.batches.encoded_pairs import Epochs, encode
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.text.corpus import SentencePairs
-from test_batches import rows_of
-
-from keras_transformer.tokenizers import TokenizerPair
-from keras_transformer.tokenizers.text_codec import TextCodec
 
 NOUNS = {f"w{i}": f"V{i}" for i in range(60)}
 
@@ -35,9 +35,12 @@ def lexicon(pairs):
 
 def test_terms_are_the_words_that_translate_each_other(lexicon):
     terms_of_pairs = list(
-        lexicon.terms(["The W1, a w2-w3 x", "w1", "", "w4 w5"], ["Der V2 V3, die v1 y", "V2", "", "V5 V4"])
+        lexicon.terms(
+            ["The W1, a w2-w3 x", "w1", "", "w4 w5"], ["Der V2 V3, die v1 y", "V2", "", "V5 V4"]
+        )
     )
-    # Words that follow each other on both sides in the same order are a phrase; "the" is in every sentence.
+    # Words that follow each other on both sides in the same order are a phrase; "the" is in every
+    # sentence.
     assert terms_of_pairs == [
         [Term(4, 6, "v1"), Term(10, 15, "V2 V3")],
         [],
@@ -55,12 +58,17 @@ def test_a_share_of_the_sources_is_annotated_anew_each_time(lexicon, pairs):
     sources, targets = list(pairs.source), list(pairs.target)
     annotation, again = (TermAnnotation(lexicon, 0.25, seed=3) for _ in range(2))
     first, second = (annotation.annotate(sources, targets) for _ in range(2))
-    assert [first, second] == [again.annotate(sources, targets) for _ in range(2)] and first != second
+    assert [first, second] == [
+        again.annotate(sources, targets) for _ in range(2)
+    ] and first != second
     changed = [(plain, text) for plain, text in zip(sources, first) if text != plain]
     assert 70 < len(changed) < 130
     for plain, text in changed:
         parts = text.split("\ufdd1\ufdd3")
-        assert len(parts) % 3 == 1 and "".join(part for i, part in enumerate(parts) if i % 3 != 2) == plain
+        assert (
+            len(parts) % 3 == 1
+            and "".join(part for i, part in enumerate(parts) if i % 3 != 2) == plain
+        )
         for term, translation in zip(parts[1::3], parts[2::3]):
             words = term.split()
             assert translation == " " + " ".join(NOUNS[word] for word in words)
@@ -77,7 +85,11 @@ def test_pairs_with_terms_are_encoded_differently_in_each_epoch(tmp_path, lexico
     tokenizers = TokenizerPair(tokenizer, tokenizer)
     plain = encode(Epochs(few), TextCodec(tokenizers, 60), tmp_path / "plain")
     terms = TermAnnotation(lexicon, 0.999, seed=1)
-    encoded = encode(Epochs(few, 2, terms=terms), TextCodec(tokenizers, 60, are_annotated=True), tmp_path / "terms")
+    encoded = encode(
+        Epochs(few, 2, terms=terms),
+        TextCodec(tokenizers, 60, are_annotated=True),
+        tmp_path / "terms",
+    )
     assert encoded.fingerprint == plain.fingerprint and len(encoded) == 2 * len(plain)
 
     begin, middle, end = tokenizer.term_ids
@@ -89,6 +101,8 @@ def test_pairs_with_terms_are_encoded_differently_in_each_epoch(tmp_path, lexico
         assert special.tolist() == [begin, middle, end] * (len(special) // 3) and len(special)
         # Without what is between the second and the third it is as before.
         depth = np.cumsum(row == middle) - np.cumsum(row == end)
-        rest = tokenizer.detokenize(tf.ragged.constant([row[(depth == 0) & ~is_special].tolist(), without]))
+        rest = tokenizer.detokenize(
+            tf.ragged.constant([row[(depth == 0) & ~is_special].tolist(), without])
+        )
         assert rest[0] == rest[1]
     assert sources[:20] != sources[20:]

@@ -5,11 +5,11 @@ import random
 import re
 
 import pytest
-from keras_transformer.training.batches import vocabulary
-from keras_transformer.training.batches.vocabulary import sample_lines, train_tokenizer
 from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
 
 from keras_transformer.tokenizers.tokenizer import NUM_PLACEHOLDERS
+from keras_transformer.training.batches import vocabulary
+from keras_transformer.training.batches.vocabulary import sample_lines, train_tokenizer
 
 SIZES = {"bpe": 320, "unigram": 320, "wordpiece": 108}
 STEMS = ["brücke", "garten", "walk", "sing", "Hafen", "quick", "jung", "zwölf", "river", "Vogel"]
@@ -18,7 +18,9 @@ ENDINGS = ["", "s", "er", "en", "ing", "chen", "ly"]
 
 def make_lines(number, seed=0):
     rng = random.Random(seed)
-    return [" ".join(rng.choice(STEMS) + rng.choice(ENDINGS) for _ in range(6)) for _ in range(number)]
+    return [
+        " ".join(rng.choice(STEMS) + rng.choice(ENDINGS) for _ in range(6)) for _ in range(number)
+    ]
 
 
 def limit_in(error):
@@ -53,7 +55,9 @@ def test_the_largest_size_named_in_the_error_is_exact(kind):
         train_tokenizer(lines, kind, 8000)
     largest = limit_in(error)
     assert train_tokenizer(lines, kind, largest).vocab_size == largest
-    with pytest.raises(ValueError, match=f"{rule} {largest},.*received tokenizer.vocab_size={largest + 1}$"):
+    with pytest.raises(
+        ValueError, match=f"{rule} {largest},.*received tokenizer.vocab_size={largest + 1}$"
+    ):
         train_tokenizer(lines, kind, largest + 1)
 
 
@@ -61,14 +65,19 @@ def test_the_largest_size_named_in_the_error_is_exact(kind):
 def test_the_smallest_size_named_in_the_error_is_exact(kind, size):
     lines = make_lines(20)
     letters = len(set("".join(lines)) - {" "})
-    # SentencePiece: 4 special ids, 256 bytes, the space symbol. WordPiece: each letter twice. And 8 placeholders.
+    # SentencePiece: 4 special ids, 256 bytes, the space symbol. WordPiece: each letter twice. And 8
+    # placeholders.
     expected = 8 + (4 + 2 * letters if kind == "wordpiece" else 4 + 256 + 1 + letters)
     rule = "tokenizer.vocab_size must be at least"
-    with pytest.raises(ValueError, match=f"^{rule} .*received tokenizer.vocab_size={size}$") as error:
+    with pytest.raises(
+        ValueError, match=f"^{rule} .*received tokenizer.vocab_size={size}$"
+    ) as error:
         train_tokenizer(lines, kind, size)
     assert limit_in(error) == expected
     assert train_tokenizer(lines, kind, expected).vocab_size <= expected
-    with pytest.raises(ValueError, match=f"{rule} {expected} .*received tokenizer.vocab_size={expected - 1}$"):
+    with pytest.raises(
+        ValueError, match=f"{rule} {expected} .*received tokenizer.vocab_size={expected - 1}$"
+    ):
         train_tokenizer(lines, kind, expected - 1)
 
 
@@ -82,8 +91,16 @@ def test_the_smallest_size_named_in_the_error_is_exact(kind, size):
         ),
         (["\0", "\u200b"], "wordpiece", 300, "must have a word"),
         (["river " * 20_000], "bpe", 300, "^no vocabulary can be learned from the training text: "),
-        *((["text"], "bpe", size, f"vocab_size must be positive; received vocab_size={size}") for size in (0, -5)),
-        (["text"], "words", 300, "kind must be one of bpe, unigram, wordpiece; received kind='words'"),
+        *(
+            (["text"], "bpe", size, f"vocab_size must be positive; received vocab_size={size}")
+            for size in (0, -5)
+        ),
+        (
+            ["text"],
+            "words",
+            300,
+            "kind must be one of bpe, unigram, wordpiece; received kind='words'",
+        ),
     ],
 )
 def test_what_cannot_be_learned_is_named(lines, kind, size, message):
@@ -125,12 +142,19 @@ def test_wordpiece_size_is_as_near_as_a_threshold_comes_or_within_5_percent():
     counts = collections.Counter(word for line in lines for word in line.split())
     special = ["[PAD]", "[UNK]", "[START]", "[END]"]
     sizes = [
-        len(wordpiece_tokenizer_learner_lib.learn(counts, 100, special, lower_thresh=threshold, upper_thresh=threshold))
+        len(
+            wordpiece_tokenizer_learner_lib.learn(
+                counts, 100, special, lower_thresh=threshold, upper_thresh=threshold
+            )
+        )
         for threshold in range(1, 200)
     ]
     for size in (60, 75, 90, 105, 120):
         best = max(number for number in sizes if number <= size)
-        trained = train_tokenizer(lines, "wordpiece", size + NUM_PLACEHOLDERS).vocab_size - NUM_PLACEHOLDERS
+        trained = (
+            train_tokenizer(lines, "wordpiece", size + NUM_PLACEHOLDERS).vocab_size
+            - NUM_PLACEHOLDERS
+        )
         assert min(best, 0.95 * size) <= trained <= size
 
 

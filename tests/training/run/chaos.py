@@ -14,12 +14,14 @@ One training runs undisturbed. Each of the others is the same, and has one fault
     flipped     SIGKILL, then a bit of the newest binary file is flipped
     second      the same command once more, beside it
 
-Then the fault is removed and the same command is given again. It must end with the log, the weights and the training
-state of the undisturbed run, bit for bit, or with one line that says why not. No temporary file may be left, and no
-traceback be shown. The exit code is 1 if a run breaks these rules.
+Then the fault is removed and the same command is given again. It must end with the log, the weights
+and the training state of the undisturbed run, bit for bit, or with one line that says why not. No
+temporary file may be left, and no traceback be shown. The exit code is 1 if a run breaks these
+rules.
 
-With `--workers N`, one training of N workers is killed `--runs` times: at a random moment one of them, and all are
-started again after the others have ended by themselves. It must end as if it had not been killed, too.
+With `--workers N`, one training of N workers is killed `--runs` times: at a random moment one of
+them, and all are started again after the others have ended by themselves. It must end as if it had
+not been killed, too.
 """
 
 import argparse
@@ -44,7 +46,13 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[3]))
 from training_runs import differences, drop_privilege, free_addresses, leftovers, write_text
 
 _SETTINGS = (
-    *("model.d_model=32", "model.d_ff=64", "model.num_heads=2", "model.num_layers=1", "model.dropout=0.1"),
+    *(
+        "model.d_model=32",
+        "model.d_ff=64",
+        "model.num_heads=2",
+        "model.num_layers=1",
+        "model.dropout=0.1",
+    ),
     *("tokenizer.vocab_size=500", "training.tokens_per_batch=500", "training.num_buckets=3"),
     *("training.precision=float32", "training.steps=48", "training.validate_every=4"),
     *("training.keep_checkpoints=3", "training.average_last=2"),
@@ -68,7 +76,12 @@ class Training:
         """Starts the command; its standard error is a pipe."""
         command = [sys.executable, "-m", "keras_transformer", "train", "--config", "demo"]
         command += ["--source", self.text / "train.en", "--target", self.text / "train.de"]
-        command += ["--valid-source", self.text / "valid.en", "--valid-target", self.text / "valid.de"]
+        command += [
+            "--valid-source",
+            self.text / "valid.en",
+            "--valid-target",
+            self.text / "valid.de",
+        ]
         command += ["--model-dir", self.model_dir, "--set", *_SETTINGS, *settings]
         return subprocess.Popen(
             list(map(str, command)),
@@ -81,7 +94,8 @@ class Training:
         )
 
     def run(self) -> tuple[int, list[str]]:
-        """Runs the command to its end, and returns its exit code and the lines of its standard error."""
+        """Runs the command to its end, and returns its exit code and the lines of its standard
+        error."""
         return _ended(self.start())
 
 
@@ -123,7 +137,11 @@ def _flip(training: Training, process: "subprocess.Popen[str]", rng: random.Rand
 def _newest_after_kill(training: Training, process: "subprocess.Popen[str]") -> pathlib.Path | None:
     process.kill()
     process.wait()
-    files = [path for path in training.model_dir.rglob("[!.]*") if path.suffix in (".h5", ".npz", ".model")]
+    files = [
+        path
+        for path in training.model_dir.rglob("[!.]*")
+        if path.suffix in (".h5", ".npz", ".model")
+    ]
     return max(files, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
@@ -160,8 +178,11 @@ class Outcome:
     is_broken: bool = False
 
 
-def disturb(training: Training, undisturbed: Training, fault: str, seconds: float, seed: int) -> Outcome:
-    """Runs a training with a fault, resumes it, compares it with the undisturbed one, and removes it."""
+def disturb(
+    training: Training, undisturbed: Training, fault: str, seconds: float, seed: int
+) -> Outcome:
+    """Runs a training with a fault, resumes it, compares it with the undisturbed one, and removes
+    it."""
     code = None
     try:
         process = training.start()
@@ -180,11 +201,19 @@ def disturb(training: Training, undisturbed: Training, fault: str, seconds: floa
             raise Broken(f"the resumed training ended with {code_again}: {lines[-1:]}")
         different = [] if code_again else differences(training.model_dir, undisturbed.model_dir)
         if different and not reasons:
-            raise Broken(f"{', '.join(different)}: not as in the undisturbed run, and no line says why")
+            raise Broken(
+                f"{', '.join(different)}: not as in the undisturbed run, and no line says why"
+            )
         if left := leftovers(training.model_dir):
             raise Broken(f"left over: {', '.join(left)}")
         said = "; ".join(reasons).replace(f"{training.model_dir}/", "")
-        result = f"not equal ({', '.join(different)})" if different else "not resumed" if code_again else "equal"
+        result = (
+            f"not equal ({', '.join(different)})"
+            if different
+            else "not resumed"
+            if code_again
+            else "equal"
+        )
         return Outcome(fault, seconds, code, f"{result}: {said}" if said else result)
     except (Broken, OSError) as error:
         return Outcome(fault, seconds, code, str(error), is_broken=True)
@@ -193,9 +222,11 @@ def disturb(training: Training, undisturbed: Training, fault: str, seconds: floa
 
 
 def _cpu_seconds(process: "subprocess.Popen[str]") -> float:
-    """The processor time of a process: unlike the time since its start, it does not depend on other programs."""
+    """The processor time of a process: unlike the time since its start, it does not depend on other
+    programs."""
     try:
-        # After the name, which may contain spaces, the 12th and 13th fields are those in user and in kernel mode.
+        # After the name, which may contain spaces, the 12th and 13th fields are those in user and
+        # in kernel mode.
         fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:
         return 0.0
@@ -214,10 +245,14 @@ def start_workers(training: Training, number: int) -> list[subprocess.Popen[str]
 
 
 def kill_workers(directory: pathlib.Path, number: int, kills: int, rng: random.Random) -> int:
-    """Kills a random worker of a training again and again, prints what became of it, and returns the exit code."""
+    """Kills a random worker of a training again and again, prints what became of it, and returns
+    the exit code."""
     text = directory / "text"
     write_text(text)
-    undisturbed, training = Training(text, directory / "undisturbed"), Training(text, directory / "killed")
+    undisturbed, training = (
+        Training(text, directory / "undisturbed"),
+        Training(text, directory / "killed"),
+    )
     for process in start_workers(undisturbed, number):
         code, lines = _ended(process)
         if code:
@@ -235,11 +270,18 @@ def kill_workers(directory: pathlib.Path, number: int, kills: int, rng: random.R
         workers[victim].kill()
         ends = [_ended(process) for process in workers]
         said = [lines[-1] if lines else "" for code, lines in ends if code == 1]
-        print(f"{kill:3} killed worker {victim}  exits {[code for code, _ in ends]}  {'; '.join(said)}", flush=True)
+        print(
+            f"{kill:3} killed worker {victim}  exits {[code for code, _ in ends]}  "
+            f"{'; '.join(said)}",
+            flush=True,
+        )
     ends = [_ended(process) for process in start_workers(training, number)]
     different = differences(training.model_dir, undisturbed.model_dir)
     left = leftovers(training.model_dir)
-    print(f"exits {[code for code, _ in ends]}; not equal: {different or 'nothing'}; left over: {left or 'nothing'}")
+    print(
+        f"exits {[code for code, _ in ends]}; not equal: {different or 'nothing'}; left over: "
+        f"{left or 'nothing'}"
+    )
     return int(bool(different or left or any(code for code, _ in ends)))
 
 
@@ -247,11 +289,19 @@ def main() -> None:
     """Runs the command."""
     description = "Disturb trainings at random moments, and resume them."
     parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
-    parser.add_argument("--runs", type=int, default=50, metavar="N", help="disturbed trainings (50)")
+    parser.add_argument(
+        "--runs", type=int, default=50, metavar="N", help="disturbed trainings (50)"
+    )
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="trainings at a time (2)")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of faults and moments (1)")
-    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS), help="which, in turns (all)")
-    parser.add_argument("--workers", type=int, metavar="N", help="kill one of so many workers instead")
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="of faults and moments (1)"
+    )
+    parser.add_argument(
+        "--faults", nargs="+", choices=FAULTS, default=list(FAULTS), help="which, in turns (all)"
+    )
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="kill one of so many workers instead"
+    )
     options = parser.parse_args()
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as directory:
@@ -261,7 +311,9 @@ def main() -> None:
         sys.exit(run(path, options.runs, options.jobs, options.faults, rng))
 
 
-def run(directory: pathlib.Path, runs: int, jobs: int, faults: list[str], rng: random.Random) -> int:
+def run(
+    directory: pathlib.Path, runs: int, jobs: int, faults: list[str], rng: random.Random
+) -> int:
     """Runs all trainings, prints what became of them, and returns the exit code."""
     text = directory / "text"
     write_text(text)
@@ -279,7 +331,11 @@ def run(directory: pathlib.Path, runs: int, jobs: int, faults: list[str], rng: r
             training, fault = Training(text, directory / str(number)), faults[number % len(faults)]
             # To start takes more than half of the time.
             seconds = rng.uniform(0.4, 1.0) * duration
-            futures.append(executor.submit(disturb, training, undisturbed, fault, seconds, rng.randrange(2**32)))
+            futures.append(
+                executor.submit(
+                    disturb, training, undisturbed, fault, seconds, rng.randrange(2**32)
+                )
+            )
         for number, future in enumerate(futures, start=1):
             outcome = future.result()
             outcomes.append(outcome)
@@ -294,13 +350,20 @@ def table(outcomes: list[Outcome]) -> str:
     """Returns how often each fault had which outcome, as a table in Markdown."""
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for outcome in outcomes:
-        kind = "broken" if outcome.is_broken else "equal" if outcome.result.startswith("equal") else "said why not"
+        kind = (
+            "broken"
+            if outcome.is_broken
+            else "equal"
+            if outcome.result.startswith("equal")
+            else "said why not"
+        )
         came = "too late" if outcome.code == 0 and outcome.fault != "second" else "in time"
         counts[outcome.fault].update(["runs", kind, came])
     columns = ("runs", "in time", "too late", "equal", "said why not", "broken")
     lines = [f"| fault | {' | '.join(columns)} |", f"| --- |{' --- |' * len(columns)}"]
     lines += [
-        f"| {fault} | {' | '.join(str(count[column]) for column in columns)} |" for fault, count in counts.items()
+        f"| {fault} | {' | '.join(str(count[column]) for column in columns)} |"
+        for fault, count in counts.items()
     ]
     return "\n".join(lines)
 

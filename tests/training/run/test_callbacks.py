@@ -1,18 +1,24 @@
-"""`train(callbacks=...)`: a user's callbacks see every log, and can stop the run, which then can be resumed."""
+"""`train(callbacks=...)`: a user's callbacks see every log, and can stop the run, which then can be
+resumed."""
 
 import csv
 
 import keras
 import pytest
-from keras_transformer.training.run.state import read_progress
 from test_training import logged, train_here
 from training_runs import differences
 
 from keras_transformer.model_dir import ModelDir
+from keras_transformer.training.run.state import read_progress
 
 # Three calls of `fit` on what is left after step 2: to 3, to 6, and to 8.
 SHORT = (
-    *("training.steps=8", "training.validate_every=3", "training.keep_checkpoints=3", "training.average_last=2"),
+    *(
+        "training.steps=8",
+        "training.validate_every=3",
+        "training.keep_checkpoints=3",
+        "training.average_last=2",
+    ),
     *("training.warmup_steps=3", "training.decay=inverse_sqrt", "model.dropout=0.1"),
 )
 
@@ -69,7 +75,10 @@ def test_callbacks_see_every_log_after_it_is_saved(recorded):
     for name in columns:
         assert [logs[name] for logs in record.logs] == logged(model_dir, name)
     assert all(logs.keys() == columns and isinstance(logs["step"], int) for logs in record.logs)
-    assert record.row == {"epoch": "2", **{name: str(number) for name, number in record.logs[-1].items()}}
+    assert record.row == {
+        "epoch": "2",
+        **{name: str(number) for name, number in record.logs[-1].items()},
+    }
     assert record.end == record.logs[-1]
     # The mean since the last validation, after each step.
     assert len(record.losses) == 8
@@ -112,7 +121,9 @@ class Stop(keras.callbacks.Callback):
         ("on_epoch_end", 1, 3),
     ],
 )
-def test_a_callback_stops_the_run_which_resumes_bit_for_bit(straight, tmp_path, capsys, method, calls, step):
+def test_a_callback_stops_the_run_which_resumes_bit_for_bit(
+    straight, tmp_path, capsys, method, calls, step
+):
     model_dir = train_here(tmp_path / "model", *SHORT, callbacks=[Stop(method, calls)])
     lines = capsys.readouterr().err.splitlines()
     assert f"stopped after step {step} by a callback; run the same command to resume" in lines
@@ -127,7 +138,9 @@ def test_a_callback_stops_the_run_which_resumes_bit_for_bit(straight, tmp_path, 
 def test_keras_early_stopping_works(tmp_path, capsys):
     # Nothing gets better by 100 than it was first.
     callback = keras.callbacks.EarlyStopping("val_loss", min_delta=100.0, patience=1)
-    model_dir = train_here(tmp_path / "model", *SHORT, "training.validate_every=2", callbacks=[callback])
+    model_dir = train_here(
+        tmp_path / "model", *SHORT, "training.validate_every=2", callbacks=[callback]
+    )
     assert logged(model_dir, "step") == [2, 4]
     assert "stopped after step 4 by a callback" in capsys.readouterr().err
 

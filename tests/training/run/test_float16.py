@@ -1,25 +1,31 @@
-"""Training in float16: its numbers are float32's to float16's rounding, and a step that overflows changes nothing."""
+"""Training in float16: its numbers are float32's to float16's rounding, and a step that overflows
+changes nothing."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from fresh_process import run_python
+from test_training import ROOT, TINY, logged, train_here
+from training_runs import differences
+
+from keras_transformer.model_dir import ModelDir
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.step import model as training_model
 from keras_transformer.training.step import optimizer as module
 from keras_transformer.training.step.crossentropy import projected_crossentropy
 from keras_transformer.training.step.model import build_training_model
 from keras_transformer.training.step.optimizer import Adam, LossScale
-from test_training import ROOT, TINY, logged, train_here
-from training_runs import differences
-
-from keras_transformer.model_dir import ModelDir
 
 FLOAT16 = "training.precision=float16"
 # Every step has its loss.
 SHORT = (
-    *("training.steps=4", "training.validate_every=1", "training.average_last=0", "model.dropout=0.0"),
+    *(
+        "training.steps=4",
+        "training.validate_every=1",
+        "training.average_last=0",
+        "model.dropout=0.0",
+    ),
     *("training.clip_norm=0.5", "training.consistency=3", "training.warmup_steps=2"),
     "training.peak_learning_rate=0.01",
 )
@@ -31,19 +37,27 @@ def scale_of(value):
 
 @pytest.fixture
 def overflow_once(monkeypatch):
-    """The first scale is one at which every gradient overflows, all others are one at which none does."""
+    """The first scale is one at which every gradient overflows, all others are one at which none
+    does."""
     monkeypatch.setattr(module, "_FIRST_OF_MEAN", 2.0**60)
     monkeypatch.setattr(module, "_HIGHEST", 1.0)
 
 
 def test_the_first_scale_is_the_usual_one_of_the_mean_loss():
-    assert [scale_of(LossScale(tokens)) for tokens in (2**15, 25_000, 500, 2**18)] == [1, 1, 64, 1 / 8]
+    assert [scale_of(LossScale(tokens)) for tokens in (2**15, 25_000, 500, 2**18)] == [
+        1,
+        1,
+        64,
+        1 / 8,
+    ]
 
 
 def test_the_scale_doubles_after_good_steps_in_a_row_and_is_halved_after_a_bad_one(monkeypatch):
     monkeypatch.setattr(module, "_GOOD_STEPS", 3)
     scale = LossScale(2**15)
-    good, infinite, nan = ([tf.constant([1.0, number]), tf.constant(2.0)] for number in (1.0, np.inf, np.nan))
+    good, infinite, nan = (
+        [tf.constant([1.0, number]), tf.constant(2.0)] for number in (1.0, np.inf, np.nan)
+    )
     scales = []
     for gradients in (good, good, infinite, good, good, good, good, nan, nan):
         updated = scale.update(gradients)
@@ -90,22 +104,31 @@ def test_adam_skips_a_gradient_of_nan_bit_for_bit():
 
 
 def test_gradients_are_scaled_before_they_are_rounded():
-    # The label is almost certain: what is left of its gradient is near the smallest number of float16.
+    # The label is almost certain: what is left of its gradient is near the smallest number of
+    # float16.
     hidden, labels = tf.constant([[[14.0]]]), tf.constant([0])
     kernel = tf.constant([[1.0, 0.0, 0.01, 0.02, 0.03]])
     gradients = {}
-    for dtype, scale in (("float32", None), ("float32", 1024.0), ("float16", 1024.0), ("float16", None)):
+    for dtype, scale in (
+        ("float32", None),
+        ("float32", 1024.0),
+        ("float16", 1024.0),
+        ("float16", None),
+    ):
         rounded = tf.cast(hidden, dtype)
         with tf.GradientTape() as tape:
             tape.watch([rounded, kernel])
             factor = None if scale is None else tf.constant(scale)
             loss = projected_crossentropy(rounded, kernel, labels, 0.0, 0.0, factor)
         of_both = tape.gradient(loss, [rounded, kernel])
-        gradients[dtype, scale] = np.concatenate([np.ravel(tf.cast(gradient, tf.float32)) for gradient in of_both])
+        gradients[dtype, scale] = np.concatenate(
+            [np.ravel(tf.cast(gradient, tf.float32)) for gradient in of_both]
+        )
     expected = 1024 * gradients["float32", None]
     np.testing.assert_allclose(gradients["float32", 1024.0], expected, rtol=1e-5)
     errors = {
-        scale: np.abs(factor * gradients["float16", scale] - expected).sum() / np.abs(expected).sum()
+        scale: np.abs(factor * gradients["float16", scale] - expected).sum()
+        / np.abs(expected).sum()
         for scale, factor in ((None, 1024), (1024.0, 1))
     }
     assert errors[1024.0] < 0.01 and errors[1024.0] < errors[None] / 3
@@ -117,7 +140,9 @@ def test_a_step_that_overflows_changes_no_weight_and_the_next_one_trains():
     model = build_training_model(config.model, config.training, tf.distribute.get_strategy())
     random = np.random.default_rng(1)
     source, target, labels = (random.integers(4, 500, (6, 9)).astype("int32") for _ in range(3))
-    batches = iter(tf.data.Dataset.from_tensors(({"source": source, "target": target}, labels)).repeat())
+    batches = iter(
+        tf.data.Dataset.from_tensors(({"source": source, "target": target}, labels)).repeat()
+    )
 
     def values():
         variables = (*model.transformer.trainable_variables, *model.optimizer.variables[2:])
@@ -139,7 +164,9 @@ def test_a_step_that_overflows_changes_no_weight_and_the_next_one_trains():
 
 
 @pytest.mark.slow
-def test_a_batch_in_parts_skips_the_same_steps_and_has_the_same_losses(tmp_path, overflow_once, capsys):
+def test_a_batch_in_parts_skips_the_same_steps_and_has_the_same_losses(
+    tmp_path, overflow_once, capsys
+):
     def train(name, *overrides, **options):
         return train_here(tmp_path / name, *SHORT, FLOAT16, *overrides, **options)
 
@@ -195,7 +222,9 @@ def test_two_replicas_skip_the_same_steps_as_one(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_goes_on_with_its_scale_bit_for_bit(tmp_path, monkeypatch, overflow_once, capsys):
+def test_a_resumed_run_goes_on_with_its_scale_bit_for_bit(
+    tmp_path, monkeypatch, overflow_once, capsys
+):
     # Two good steps double the scale: the run stops between them.
     monkeypatch.setattr(module, "_HIGHEST", 16.0)
     monkeypatch.setattr(module, "_GOOD_STEPS", 2)
@@ -211,11 +240,21 @@ def test_a_resumed_run_goes_on_with_its_scale_bit_for_bit(tmp_path, monkeypatch,
 @pytest.mark.slow
 def test_gradients_that_are_nan_at_every_scale_end_the_training(tmp_path, monkeypatch):
     def with_nan_gradient(hidden, *arguments):
-        return projected_crossentropy(hidden, *arguments) + tf.cast(tf.sqrt(0 * tf.reduce_sum(hidden)), tf.float32)
+        return projected_crossentropy(hidden, *arguments) + tf.cast(
+            tf.sqrt(0 * tf.reduce_sum(hidden)), tf.float32
+        )
 
     monkeypatch.setattr(training_model, "projected_crossentropy", with_nan_gradient)
-    overrides = ("training.steps=40", "training.validate_every=10", "training.average_last=0", FLOAT16)
-    lines = "training diverged in step 15, .*: the gradient is NaN or infinite, even at the lowest scale of the loss"
+    overrides = (
+        "training.steps=40",
+        "training.validate_every=10",
+        "training.average_last=0",
+        FLOAT16,
+    )
+    lines = (
+        "training diverged in step 15, .*: the gradient is NaN or infinite, even at the "
+        "lowest scale of the loss"
+    )
     with pytest.raises(FloatingPointError, match=lines):
         train_here(tmp_path / "model", *overrides)
 

@@ -4,22 +4,28 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras_transformer.training.run.interruption import Interruption
-from keras_transformer.training.step.optimizer import update_average
 from test_training import load_model, logged, pairs, train_here
 from training_runs import differences
 
 from keras_transformer import Translator
+from keras_transformer.training.run.interruption import Interruption
+from keras_transformer.training.step.optimizer import update_average
 
 EMA = "training.ema=0.6"
 OVERRIDES = (
-    *("training.steps=9", "training.validate_every=3", "training.keep_checkpoints=3", "training.average_last=0"),
+    *(
+        "training.steps=9",
+        "training.validate_every=3",
+        "training.keep_checkpoints=3",
+        "training.average_last=0",
+    ),
     *("training.warmup_steps=3", "training.decay=inverse_sqrt", "training.peak_learning_rate=0.01"),
 )
 
 
 def decays(number, decay):
-    """By hand: the first average is the first weights, and the tenth step's decay is at most 1/2."""
+    """By hand: the first average is the first weights, and the tenth step's decay is at most
+    1/2."""
     return [min(decay, step / (step + 9)) for step in range(number)]
 
 
@@ -56,7 +62,9 @@ def test_what_is_saved_to_translate_with_is_the_average(averaged):
     model = load_model(model_dir)
     expected = [0 * weight for weight in raw[0]]
     for number, (decay, weights) in enumerate(zip(decays(9, 0.6), raw, strict=True), start=1):
-        expected = [decay * average + (1 - decay) * weight for average, weight in zip(expected, weights)]
+        expected = [
+            decay * average + (1 - decay) * weight for average, weight in zip(expected, weights)
+        ]
         if number % 3 == 0:
             model.load_weights(model_dir.checkpoint_path(number))
             for average, weight in zip(expected, model.get_weights(), strict=True):
@@ -64,9 +72,14 @@ def test_what_is_saved_to_translate_with_is_the_average(averaged):
     # Training goes on from the raw weights, which the state has.
     with np.load(model_dir.training_state_path) as state:
         shapes = [weight.shape for weight in raw[-1]]
-        kept = {name: [state[f"{name}.{i}"] for i in range(len(shapes))] for name in ("model", "averaged")}
+        kept = {
+            name: [state[f"{name}.{i}"] for i in range(len(shapes))]
+            for name in ("model", "averaged")
+        }
     for weights, name in ((raw[-1], "model"), (model.get_weights(), "averaged")):
-        assert sorted(array.tobytes() for array in kept[name]) == sorted(array.tobytes() for array in weights)
+        assert sorted(array.tobytes() for array in kept[name]) == sorted(
+            array.tobytes() for array in weights
+        )
     assert max(np.abs(one - other).max() for one, other in zip(raw[-1], expected)) > 1e-3
 
 
@@ -103,7 +116,9 @@ def test_a_run_that_is_stopped_goes_on_with_its_average_bit_for_bit(averaged, tm
                 interruption.signal = 15  # as if SIGTERM had come in this step
 
     with pytest.raises(KeyboardInterrupt):
-        train_here(tmp_path / "model", *OVERRIDES, EMA, callbacks=[Stop()], interruption=interruption)
+        train_here(
+            tmp_path / "model", *OVERRIDES, EMA, callbacks=[Stop()], interruption=interruption
+        )
     assert interruption.saved_step == stop_at
     train_here(tmp_path / "model", *OVERRIDES, EMA)
     assert differences(tmp_path / "model", averaged[0].path) == []

@@ -1,4 +1,5 @@
-"""Nothing on disk is lost: a disturbed training run ends with one clear line and resumes from the last state."""
+"""Nothing on disk is lost: a disturbed training run ends with one clear line and resumes from the
+last state."""
 
 import contextlib
 import dataclasses
@@ -17,26 +18,20 @@ import keras
 import numpy as np
 import pytest
 import test_training
-from keras_transformer.export.publishing import publish
-from keras_transformer.training.recipe import load_recipe
-from keras_transformer.training.run import loop, trainer
-from keras_transformer.training.run.devices import Workers, make_strategy
-from keras_transformer.training.run.interruption import Interruption
-from keras_transformer.training.run.report import ProgressReport
-from keras_transformer.training.run.state import average_checkpoints, read_progress, restore_training_state
-from keras_transformer.training.run.trainer import train
-from keras_transformer.training.step import model as step_model
-from keras_transformer.training.step.model import build_training_model
-from keras_transformer.training.text.corpus import read_text
-from keras_transformer.training.text.filters import HeldOut
-from keras_transformer.training.text.text_files import Corpus, Shard
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_training import PAIRS, TINY, load_model, logged, pairs
 from training_runs import differences, leftovers
 
 from keras_transformer import Translator
 from keras_transformer.commands.main import main
-from keras_transformer.errors import ConfigError, DamagedFileError, DivergedError, InvalidFileError, LockedError
+from keras_transformer.errors import (
+    ConfigError,
+    DamagedFileError,
+    DivergedError,
+    InvalidFileError,
+    LockedError,
+)
+from keras_transformer.export.publishing import publish
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.directory import load_weights, save_weights
 from keras_transformer.model_dir.files import (
@@ -49,6 +44,22 @@ from keras_transformer.model_dir.files import (
     temporary_beside,
 )
 from keras_transformer.models import build_transformer
+from keras_transformer.training.recipe import load_recipe
+from keras_transformer.training.run import loop, trainer
+from keras_transformer.training.run.devices import Workers, make_strategy
+from keras_transformer.training.run.interruption import Interruption
+from keras_transformer.training.run.report import ProgressReport
+from keras_transformer.training.run.state import (
+    average_checkpoints,
+    read_progress,
+    restore_training_state,
+)
+from keras_transformer.training.run.trainer import train
+from keras_transformer.training.step import model as step_model
+from keras_transformer.training.step.model import build_training_model
+from keras_transformer.training.text.corpus import read_text
+from keras_transformer.training.text.filters import HeldOut
+from keras_transformer.training.text.text_files import Corpus, Shard
 
 # Three validations.
 OVERRIDES = (
@@ -180,8 +191,12 @@ def test_at_every_instant_a_file_has_its_checksum(tmp_path, monkeypatch):
 def test_checksums_are_those_of_sha256sum(undisturbed):
     names = [path.name for path in undisturbed.path.glob("*.sha256")]
     expected = ["average.weights.h5", "best.weights.h5", "tokenizer.model", "training_state.npz"]
-    assert sorted(names) == sorted(f"{name}.sha256" for name in [*expected, "training_state.previous.npz"])
-    check = subprocess.run(["sha256sum", "--check", "--quiet", *names], cwd=undisturbed.path, capture_output=True)
+    assert sorted(names) == sorted(
+        f"{name}.sha256" for name in [*expected, "training_state.previous.npz"]
+    )
+    check = subprocess.run(
+        ["sha256sum", "--check", "--quiet", *names], cwd=undisturbed.path, capture_output=True
+    )
     assert check.returncode == 0, check.stdout
 
 
@@ -191,7 +206,10 @@ def test_checksums_are_those_of_sha256sum(undisturbed):
 @pytest.mark.slow
 def test_a_second_training_names_the_first_and_touches_nothing(unfinished):
     token_ids = unfinished.path / "token-ids"
-    with locked(unfinished.lock_path, "another training runs here"), temporary_beside(token_ids, is_directory=True):
+    with (
+        locked(unfinished.lock_path, "another training runs here"),
+        temporary_beside(token_ids, is_directory=True),
+    ):
         before = contents(unfinished.path)
         holder = f"process {os.getpid()} on {socket.gethostname()}, since 2"
         with pytest.raises(LockedError, match=f"another training runs here: {holder}"):
@@ -222,7 +240,9 @@ def test_two_exports_at_once_get_two_versions(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_training_that_diverges_stops_and_resumes_at_a_sane_rate(unfinished, undisturbed, monkeypatch):
+def test_a_training_that_diverges_stops_and_resumes_at_a_sane_rate(
+    unfinished, undisturbed, monkeypatch
+):
     before = contents(unfinished.path)
     with pytest.raises(DivergedError) as error, monkeypatch.context() as patch:
         # Far above what a recipe may name, so that so small a model diverges at once.
@@ -231,7 +251,10 @@ def test_a_training_that_diverges_stops_and_resumes_at_a_sane_rate(unfinished, u
         train_here(unfinished.path)
     message = str(error.value)
     assert "training diverged in step 8, at the learning rate 1.00e+29: the loss is nan" in message
-    assert f"The state after step 6 is kept in {unfinished}, with its checkpoint step-00000006.weights.h5" in message
+    assert (
+        f"The state after step 6 is kept in {unfinished}, with its checkpoint "
+        f"step-00000006.weights.h5" in message
+    )
     after = contents(unfinished.path)
     changed = {path.name for path in before if before[path] != after.get(path)}
     assert changed == {"config.yaml"} and after.keys() == before.keys()
@@ -251,7 +274,9 @@ def test_a_weight_that_is_not_finite_is_never_saved(tmp_path, monkeypatch):
 
     # After the losses were computed.
     monkeypatch.setattr(loop, "_validate", break_weight)
-    with pytest.raises(DivergedError, match="in step 1, at .*: a weight is NaN or infinite. Nothing was saved"):
+    with pytest.raises(
+        DivergedError, match="in step 1, at .*: a weight is NaN or infinite. Nothing was saved"
+    ):
         train_here(tmp_path / "model", "training.steps=1")
     assert not list((tmp_path / "model").rglob("*.h5"))
     assert not list((tmp_path / "model").rglob("*.npz"))
@@ -281,7 +306,9 @@ def test_weights_that_are_not_finite_are_neither_used_nor_averaged(copy, capsys)
 @pytest.fixture
 def default_signals():
     """Sets SIGINT and SIGTERM to what a shell gives to a command in the foreground."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -305,28 +332,49 @@ def interrupt(monkeypatch, owner, name, step, number):
 @pytest.mark.parametrize(
     "owner, name, count, number, code, step",
     [
-        pytest.param(ProgressReport, "after_step", 5, signal.SIGTERM, 143, 5, id="within an interval"),
-        pytest.param(ProgressReport, "after_step", 6, signal.SIGINT, 130, 6, id="last step of an interval"),
+        pytest.param(
+            ProgressReport, "after_step", 5, signal.SIGTERM, 143, 5, id="within an interval"
+        ),
+        pytest.param(
+            ProgressReport, "after_step", 6, signal.SIGINT, 130, 6, id="last step of an interval"
+        ),
         pytest.param(loop, "_validate", 1, signal.SIGTERM, 143, 3, id="validation"),
         pytest.param(Workers, "any", 7, signal.SIGTERM, 143, 9, id="after the last check"),
-        pytest.param(keras.callbacks.CallbackList, "on_train_end", 1, signal.SIGINT, 130, 9, id="end"),
+        pytest.param(
+            keras.callbacks.CallbackList, "on_train_end", 1, signal.SIGINT, 130, 9, id="end"
+        ),
     ],
 )
 def test_a_signal_stops_after_a_step_that_is_saved(
-    default_signals, undisturbed, tmp_path, monkeypatch, capsys, owner, name, count, number, code, step
+    default_signals,
+    undisturbed,
+    tmp_path,
+    monkeypatch,
+    capsys,
+    owner,
+    name,
+    count,
+    number,
+    code,
+    step,
 ):
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
         interrupt(patch, owner, name, count, number)
         with Interruption() as interruption:
             train_here(tmp_path / "model", interruption=interruption)
     assert stopped.value.code == code
-    expected = f"stopped by {number.name} after step {step}, which is saved; run the same command to resume"
+    expected = (
+        f"stopped by {number.name} after step {step}, which is saved; run the same command "
+        f"to resume"
+    )
     assert capsys.readouterr().err.splitlines()[-1] == expected
     assert signal.getsignal(number) == signal.SIG_DFL
     assert_as_if_undisturbed(train_here(tmp_path / "model"), undisturbed)
 
 
-def test_a_signal_before_the_first_step_leaves_no_folder(default_signals, tmp_path, monkeypatch, capsys):
+def test_a_signal_before_the_first_step_leaves_no_folder(
+    default_signals, tmp_path, monkeypatch, capsys
+):
     interrupt(monkeypatch, trainer, "plan_texts", 1, signal.SIGTERM)
     with pytest.raises(SystemExit) as stopped, Interruption() as interruption:
         train_here(tmp_path / "model", interruption=interruption)
@@ -361,7 +409,9 @@ def test_the_exit_codes_are_in_the_help(capsys):
 
 
 @pytest.mark.slow
-def test_a_full_disk_ends_a_training_in_one_line_and_the_last_state_stays(unfinished, monkeypatch, limit_file_sizes):
+def test_a_full_disk_ends_a_training_in_one_line_and_the_last_state_stays(
+    unfinished, monkeypatch, limit_file_sizes
+):
     before = contents(unfinished.path)
     save = loop.save_validation
 
@@ -376,8 +426,16 @@ def test_a_full_disk_ends_a_training_in_one_line_and_the_last_state_stays(unfini
     limit_file_sizes(resource.RLIM_INFINITY)
     assert error.value.filename == str(unfinished.checkpoint_path(9))
     # Neither the state, nor what translates.
-    kept = ["training_state.npz", "training_state.previous.npz", "best.weights.h5", "average.weights.h5", "log.csv"]
-    assert [before[unfinished.path / name] for name in kept] == [(unfinished.path / name).read_bytes() for name in kept]
+    kept = [
+        "training_state.npz",
+        "training_state.previous.npz",
+        "best.weights.h5",
+        "average.weights.h5",
+        "log.csv",
+    ]
+    assert [before[unfinished.path / name] for name in kept] == [
+        (unfinished.path / name).read_bytes() for name in kept
+    ]
     assert leftovers(unfinished.path) == []
 
 
@@ -430,7 +488,10 @@ def test_a_damaged_state_without_one_before_is_named(unfinished, content):
         message = "training_state.npz: the training state is damaged"
     unfinished.previous_state_path.unlink()
     before = contents(unfinished.path)
-    for use in (lambda: train_here(unfinished.path), lambda: average_checkpoints(unfinished, best=1)):
+    for use in (
+        lambda: train_here(unfinished.path),
+        lambda: average_checkpoints(unfinished, best=1),
+    ):
         with pytest.raises(DamagedFileError, match=message) as error:
             use()
         assert "\n" not in str(error.value) and "pickle" not in str(error.value)
@@ -447,12 +508,28 @@ def rewrite(path, **changes):
 @pytest.mark.parametrize(
     "progress",
     [
-        *(b"", b"7", b"[" * 100_000, b'{"step": 6}}', b'{"steps": 6}', b"\xff{}", b'{"step": "6"}', b'{"step": 6.5}'),
-        *(b'{"rows": [{"loss": 1}]}', b'{"rows": ["row"]}', b'{"scores": [1]}', b'{"text": {"train": 1}}'),
+        *(
+            b"",
+            b"7",
+            b"[" * 100_000,
+            b'{"step": 6}}',
+            b'{"steps": 6}',
+            b"\xff{}",
+            b'{"step": "6"}',
+            b'{"step": 6.5}',
+        ),
+        *(
+            b'{"rows": [{"loss": 1}]}',
+            b'{"rows": ["row"]}',
+            b'{"scores": [1]}',
+            b'{"text": {"train": 1}}',
+        ),
     ],
     ids=lambda progress: repr(progress[:30]),
 )
-def test_a_state_whose_progress_is_damaged_gives_way_to_the_one_before(unfinished, capsys, progress):
+def test_a_state_whose_progress_is_damaged_gives_way_to_the_one_before(
+    unfinished, capsys, progress
+):
     rewrite(unfinished.training_state_path, progress=progress)
     assert read_progress(unfinished).step == 3
     (warning,) = capsys.readouterr().err.splitlines()
@@ -467,12 +544,17 @@ def test_variables_of_another_type_or_size_are_noticed(unfinished, capsys):
     shape = model.transformer.variables[0].shape
     for value in (np.full(shape, "x"), np.zeros(shape, "int32"), np.zeros(3, "float32")):
         rewrite(path, **{"model.0": value})
-        with pytest.raises(InvalidFileError, match="does not fit the model .* is missing, or has another shape or ty"):
+        with pytest.raises(
+            InvalidFileError,
+            match="does not fit the model .* is missing, or has another shape or ty",
+        ):
             restore_training_state(unfinished, model, Workers(model.strategy))
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (2**50,)})
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f4", "fortran_order": False, "shape": (2**50,)}
+    )
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
             archive.writestr(name, header.getvalue() if name == "model.0.npy" else content)
@@ -486,11 +568,16 @@ def test_damaged_weights_give_way_to_the_next_best(copy, capsys, damage):
     damage(copy.average_path)
     translator = Translator.load(copy.path)
     (warning,) = capsys.readouterr().err.splitlines()
-    assert "average.weights.h5: the file is damaged" in warning and "best.weights.h5 is used instead" in warning
+    assert (
+        "average.weights.h5: the file is damaged" in warning
+        and "best.weights.h5 is used instead" in warning
+    )
     assert isinstance(translator([pairs(0, 1).source[0]])[0], str)
     damage(copy.best_path)
     load_model(copy)
-    assert capsys.readouterr().err.splitlines()[0].endswith("step-00000009.weights.h5 is used instead")
+    assert (
+        capsys.readouterr().err.splitlines()[0].endswith("step-00000009.weights.h5 is used instead")
+    )
     for path in copy.checkpoints().values():
         damage(path)
     with pytest.raises(DamagedFileError, match="average.weights.h5: the file is damaged"):
@@ -502,18 +589,24 @@ def test_a_damaged_file_without_a_checksum_is_noticed_too(copy, capsys):
         path.unlink()
     load_model(copy)
     truncate(copy.average_path)
-    # Damage the nodes that have the names of a group, which h5py reads after it has opened the file.
+    # Damage the nodes that have the names of a group, which h5py reads after it has opened the
+    # file.
     copy.best_path.write_bytes(copy.best_path.read_bytes().replace(b"SNOD", b"node"))
     load_model(copy)
     warning = capsys.readouterr().err
-    assert all(f"{name}.weights.h5: the file cannot be read" in warning for name in ("average", "best"))
+    assert all(
+        f"{name}.weights.h5: the file cannot be read" in warning for name in ("average", "best")
+    )
 
 
 def test_average_leaves_out_a_damaged_checkpoint(copy, capsys):
     flip(copy.checkpoint_path(6))
     assert average_checkpoints(copy, last=3) == [copy.checkpoint_path(3), copy.checkpoint_path(9)]
     (warning,) = capsys.readouterr().err.splitlines()
-    assert "step-00000006.weights.h5: the file is damaged" in warning and "left out of the average" in warning
+    assert (
+        "step-00000006.weights.h5: the file is damaged" in warning
+        and "left out of the average" in warning
+    )
 
 
 def test_a_damaged_tokenizer_is_named(copy):
@@ -527,9 +620,14 @@ def test_a_damaged_tokenizer_is_named(copy):
 def test_weights_must_be_exactly_those_of_the_configuration(copy):
     config = copy.read_config().model
     for num_layers, other in ((1, 2), (2, 1)):
-        written, read = (build_transformer(dataclasses.replace(config, num_layers=n)) for n in (num_layers, other))
+        written, read = (
+            build_transformer(dataclasses.replace(config, num_layers=n))
+            for n in (num_layers, other)
+        )
         save_weights(written, copy.best_path)
-        with pytest.raises(InvalidFileError, match="best.weights.h5: these weights do not fit the model"):
+        with pytest.raises(
+            InvalidFileError, match="best.weights.h5: these weights do not fit the model"
+        ):
             load_weights(read, copy.best_path)
 
 
@@ -541,9 +639,15 @@ def test_another_text_is_noticed_and_may_be_allowed(unfinished):
     before = contents(unfinished.path)
     text, less = pairs(0, 360), pairs(0, 350)
     swapped = dataclasses.replace(text, source=text.target, target=text.source)
-    with pytest.raises(ConfigError, match="started with another text: the training text has source and target swapped"):
+    with pytest.raises(
+        ConfigError,
+        match="started with another text: the training text has source and target swapped",
+    ):
         train_here(unfinished.path, text=swapped)
-    lines = r"the training text has another source and target \(350 lines, 360 before\).*--allow-changed-text"
+    lines = (
+        r"the training text has another source and target \(350 lines, 360 "
+        r"before\).*--allow-changed-text"
+    )
     with pytest.raises(ConfigError, match=lines):
         train_here(unfinished.path, text=less)
     assert contents(unfinished.path) == before
@@ -558,18 +662,31 @@ def test_a_text_with_filters_weights_and_held_out_pairs_resumes_exactly(tmp_path
     overrides = (*TINY, *OVERRIDES, "training.subword_dropout=0.1", "training.subword_samples=2")
 
     def train_on_corpora(name, steps, *weights):
-        config = load_recipe("demo", [*overrides, f"training.steps={steps}", f"data.weights=[{', '.join(weights)}]"])
-        config = dataclasses.replace(config, data=dataclasses.replace(config.data, remove_duplicates=True))
-        corpora = [Corpus("many", [Shard(*zip(*PAIRS), "en", "de")]), Corpus("few", [Shard(*zip(*PAIRS[:50]), "", "")])]
+        config = load_recipe(
+            "demo", [*overrides, f"training.steps={steps}", f"data.weights=[{', '.join(weights)}]"]
+        )
+        config = dataclasses.replace(
+            config, data=dataclasses.replace(config.data, remove_duplicates=True)
+        )
+        corpora = [
+            Corpus("many", [Shard(*zip(*PAIRS), "en", "de")]),
+            Corpus("few", [Shard(*zip(*PAIRS[:50]), "", "")]),
+        ]
         keras.utils.set_random_seed(config.training.seed)
         train_pairs, valid_pairs = read_text(corpora, config.data, HeldOut(size=40))
         train(config, train_pairs, valid_pairs, tmp_path / name, make_strategy())
 
     # All of the second corpus are duplicates; some of the first are held out.
     train_on_corpora("straight", 6, "1.5", "1")
-    assert "filters removed 50 of 450 sentence pairs: 50 by remove_duplicates" in capsys.readouterr().err
+    assert (
+        "filters removed 50 of 450 sentence pairs: 50 by remove_duplicates"
+        in capsys.readouterr().err
+    )
     train_on_corpora("resumed", 3, "1.5", "1")
-    with pytest.raises(ConfigError, match="started with another text: the training text has another source and target"):
+    with pytest.raises(
+        ConfigError,
+        match="started with another text: the training text has another source and target",
+    ):
         train_on_corpora("resumed", 6, "2", "1")
     train_on_corpora("resumed", 6, "1.5", "1")
     assert differences(tmp_path / "resumed", tmp_path / "straight") == []
@@ -578,7 +695,9 @@ def test_a_text_with_filters_weights_and_held_out_pairs_resumes_exactly(tmp_path
 def test_a_directory_that_lost_its_configuration_is_left_as_it_is(unfinished):
     unfinished.config_path.unlink()
     before = contents(unfinished.path)
-    with pytest.raises(ConfigError, match="has training_state.npz of an earlier training run, but no config.yaml"):
+    with pytest.raises(
+        ConfigError, match="has training_state.npz of an earlier training run, but no config.yaml"
+    ):
         train_here(unfinished.path)
     assert contents(unfinished.path) == before
 
@@ -591,11 +710,15 @@ def curves(directory):
     accumulator.Reload()
     # Which are there if BLEU is measured.
     assert "translations" not in accumulator.Tags()["tensors"]
-    return {tag: [event.step for event in accumulator.Scalars(tag)] for tag in accumulator.Tags()["scalars"]}
+    return {
+        tag: [event.step for event in accumulator.Scalars(tag)]
+        for tag in accumulator.Tags()["scalars"]
+    }
 
 
 def test_a_killed_training_loses_no_row_and_repeats_none(unfinished, undisturbed, capsys):
-    # Killed after the log, and the event files of a later step, were written; the state is damaged, and gives way.
+    # Killed after the log, and the event files of a later step, were written; the state is damaged,
+    # and gives way.
     log = undisturbed.log_path.read_text()
     unfinished.log_path.write_text(log + log.splitlines()[-1])
     shutil.copytree(undisturbed.tensorboard_path, unfinished.tensorboard_path, dirs_exist_ok=True)
@@ -608,7 +731,9 @@ def test_a_killed_training_loses_no_row_and_repeats_none(unfinished, undisturbed
 
 
 @pytest.mark.slow
-def test_a_training_that_was_killed_before_it_wrote_its_log_writes_it_later(unfinished, undisturbed):
+def test_a_training_that_was_killed_before_it_wrote_its_log_writes_it_later(
+    unfinished, undisturbed
+):
     unfinished.log_path.unlink()
     for path in unfinished.tensorboard_path.rglob("*0000000006*"):
         path.unlink()
@@ -622,7 +747,10 @@ def test_a_training_that_was_killed_before_it_wrote_its_log_writes_it_later(unfi
 def assert_whole_log(model_dir, undisturbed):
     assert model_dir.log_path.read_text() == undisturbed.log_path.read_text()
     assert logged(model_dir, "step") == [3, 6, 9]
-    for run, tags in (("train", {"loss", "learning_rate"}), ("validation", {"loss", "perplexity", "accuracy"})):
+    for run, tags in (
+        ("train", {"loss", "learning_rate"}),
+        ("validation", {"loss", "perplexity", "accuracy"}),
+    ):
         steps = curves(model_dir.tensorboard_path / run)
         assert steps == {tag: [3, 6, 9] for tag in tags}
 
@@ -631,7 +759,14 @@ def assert_whole_log(model_dir, undisturbed):
 def test_files_of_the_user_are_neither_lost_nor_fatal(undisturbed, tmp_path, capsys):
     directory = tmp_path / "model"
     (directory / "tensorboard").mkdir(parents=True)
-    names = ["log.csv", "vocab.txt", "tokenizer.model", "best.weights.h5", "average.weights.h5", "tensorboard/mine"]
+    names = [
+        "log.csv",
+        "vocab.txt",
+        "tokenizer.model",
+        "best.weights.h5",
+        "average.weights.h5",
+        "tensorboard/mine",
+    ]
     for name in names:
         (directory / name).write_text(f"my {name}")
     train_here(directory)
@@ -641,7 +776,10 @@ def test_files_of_the_user_are_neither_lost_nor_fatal(undisturbed, tmp_path, cap
         kept = directory / (name if name in ("vocab.txt", "tensorboard/mine") else f"{name}.1")
         assert kept.read_text() == f"my {name}"
         if kept.name != (directory / name).name:
-            assert f"{directory / name} is not of this training: it is {name}.1 now" in output.splitlines()
+            assert (
+                f"{directory / name} is not of this training: it is {name}.1 now"
+                in output.splitlines()
+            )
     Translator.load(directory)
     for path in (path for path in directory.iterdir() if path.suffix == ".1"):
         path.unlink()
@@ -656,7 +794,9 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_the_saved_model_that_does_not_fit_on_the_disk_is_named(copy, tmp_path, limit_file_sizes, fails):
+def test_the_saved_model_that_does_not_fit_on_the_disk_is_named(
+    copy, tmp_path, limit_file_sizes, fails
+):
     output = tmp_path / "servable"
     limit_file_sizes(20_000)
     message = fails("export", "--model-dir", copy, "--output", output, "--signatures", "score")
@@ -670,7 +810,9 @@ def test_an_interruption_that_keras_makes_an_error_of_its_own_is_one():
         try:
             signal.raise_signal(signal.SIGTERM)
         except KeyboardInterrupt:
-            raise RuntimeError("Exception encountered when calling MultiHeadAttention.call()") from None
+            raise RuntimeError(
+                "Exception encountered when calling MultiHeadAttention.call()"
+            ) from None
     assert ended.value.code == 143
 
 

@@ -5,11 +5,11 @@ import html
 import re
 
 import pytest
-from keras_transformer.training.run.report import _as_markdown
 from tensorboard import plugin_util
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_training import pairs, train_here
 
+from keras_transformer.training.run.report import _as_markdown
 from keras_transformer.translation import Translator
 
 
@@ -68,7 +68,18 @@ def test_nothing_is_translated_for_samples_alone(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "text", ["# one", "1. *two* _three_", "> q", "- x", "a | b", "<b>x</b> & &amp;", "[a](b) `c` \\* !", "🐶 כלב", ""]
+    "text",
+    [
+        "# one",
+        "1. *two* _three_",
+        "> q",
+        "- x",
+        "a | b",
+        "<b>x</b> & &amp;",
+        "[a](b) `c` \\* !",
+        "🐶 כלב",
+        "",
+    ],
 )
 def test_a_text_is_shown_as_it_is(text):
     assert rendered(_as_markdown(text)) == text

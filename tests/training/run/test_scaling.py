@@ -27,7 +27,8 @@ wait $chief
 
 @pytest.fixture
 def folder(tmp_path):
-    """A directory with the text of the page, in which its commands run, and a stand-in for Slurm's `srun`."""
+    """A directory with the text of the page, in which its commands run, and a stand-in for Slurm's
+    `srun`."""
     write_text(tmp_path / "text")
     for path in (tmp_path / "text").iterdir():
         path.rename(tmp_path / path.name.replace("valid", "val"))
@@ -38,7 +39,8 @@ def folder(tmp_path):
 
 
 def blocks(title, folder):
-    """The commands below a title, for a tiny model, with the addresses of this machine for those of the page."""
+    """The commands below a title, for a tiny model, with the addresses of this machine for those of
+    the page."""
     page = (ROOT / "docs" / "scaling.md").read_text()
     section = re.search(rf"^### {title}\n(.*?)(?=^##)|^### {title}\n(.*)", page, re.M | re.S)[0]
     scripts = re.findall(r"```sh\n(.*?)```", section, re.S)
@@ -47,12 +49,17 @@ def blocks(title, folder):
         for host, address in zip(hosts, addresses):
             scripts = [block.replace(host, address) for block in scripts]
     settings = " ".join(["--config demo", "--set", *SETTINGS])
-    return [block.replace("--config wmt14-en-de-base", settings).replace("/text", str(folder)) for block in scripts]
+    return [
+        block.replace("--config wmt14-en-de-base", settings).replace("/text", str(folder))
+        for block in scripts
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "title, indices", [("Two machines", (None, None)), ("Slurm", (None,)), ("Kubernetes", (0, 1))], ids=str
+    "title, indices",
+    [("Two machines", (None, None)), ("Slurm", (None,)), ("Kubernetes", (0, 1))],
+    ids=str,
 )
 def test_the_commands_train_on_two_workers(title, indices, folder, capfd):
     scripts = blocks(title, folder)

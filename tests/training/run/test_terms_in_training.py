@@ -1,4 +1,5 @@
-"""A glossary, from training text to a SavedModel: which of two synonyms a model writes is what the glossary says."""
+"""A glossary, from training text to a SavedModel: which of two synonyms a model writes is what the
+glossary says."""
 
 import dataclasses
 import itertools
@@ -7,19 +8,19 @@ import random
 
 import keras
 import pytest
-from keras_transformer.export.servable import export_servable
-from keras_transformer.training.evaluate import count_terms
-from keras_transformer.training.recipe import load_recipe
-from keras_transformer.training.run.devices import make_strategy
-from keras_transformer.training.run.trainer import train
-from keras_transformer.training.text.corpus import SentencePairs
 from session_mode import run_session
 
 from keras_transformer import Translator
 from keras_transformer.commands.main import main
 from keras_transformer.commands.trained import read_glossary
 from keras_transformer.errors import InvalidFileError
+from keras_transformer.export.servable import export_servable
 from keras_transformer.model_dir import ModelDir
+from keras_transformer.training.evaluate import count_terms
+from keras_transformer.training.recipe import load_recipe
+from keras_transformer.training.run.devices import make_strategy
+from keras_transformer.training.run.trainer import train
+from keras_transformer.training.text.corpus import SentencePairs
 
 # Words of three letters, each with two translations.
 WORDS = ["".join(letters) for letters in itertools.product("bdfg", "aeiou", "kmp")]
@@ -41,9 +42,26 @@ GLOSSARY = {word: RNG.choice(SYNONYMS[word]) for word in WORDS}
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory):
     path = tmp_path_factory.mktemp("terms") / "model"
-    sizes = ["model.num_layers=1", "model.d_model=64", "model.d_ff=128", "model.num_heads=2", "model.dropout=0"]
-    schedule = ["steps=500", "validate_every=500", "tokens_per_batch=1500", "precision=float32", "num_buckets=2"]
-    schedule += ["warmup_steps=60", "peak_learning_rate=0.006", "subword_samples=3", "label_smoothing=0"]
+    sizes = [
+        "model.num_layers=1",
+        "model.d_model=64",
+        "model.d_ff=128",
+        "model.num_heads=2",
+        "model.dropout=0",
+    ]
+    schedule = [
+        "steps=500",
+        "validate_every=500",
+        "tokens_per_batch=1500",
+        "precision=float32",
+        "num_buckets=2",
+    ]
+    schedule += [
+        "warmup_steps=60",
+        "peak_learning_rate=0.006",
+        "subword_samples=3",
+        "label_smoothing=0",
+    ]
     others = ["data.terms=0.6", "tokenizer.vocab_size=420", "decoding.beam_size=1"]
     settings = [*sizes, *(f"training.{setting}" for setting in schedule), *others]
     keras.utils.set_random_seed(1)
@@ -53,7 +71,9 @@ def model_dir(tmp_path_factory):
 
 
 def load(path, **decoding):
-    return Translator.load(path, dataclasses.replace(ModelDir(path).read_config().decoding, **decoding))
+    return Translator.load(
+        path, dataclasses.replace(ModelDir(path).read_config().decoding, **decoding)
+    )
 
 
 @pytest.mark.slow
@@ -88,8 +108,12 @@ def test_commands_take_the_glossary_and_count_its_terms(model_dir, text, capsys)
     assert [result["terms"]["used"] for result in results] == [use.used, 0]
 
 
-@pytest.mark.parametrize("command", [["translate"], ["evaluate", "--source", "x", "--reference", "x"]])
-def test_a_model_without_the_pieces_refuses_a_glossary(tiny_model_dir, text, fails, tmp_path, monkeypatch, command):
+@pytest.mark.parametrize(
+    "command", [["translate"], ["evaluate", "--source", "x", "--reference", "x"]]
+)
+def test_a_model_without_the_pieces_refuses_a_glossary(
+    tiny_model_dir, text, fails, tmp_path, monkeypatch, command
+):
     monkeypatch.chdir(tmp_path)
     terms = ("--terms", text("terms.tsv", "dog\tHund\n"))
     text("x", "a\n")
@@ -103,10 +127,16 @@ def test_a_model_without_the_pieces_refuses_a_glossary(tiny_model_dir, text, fai
     [
         (b"\xff\t\n", "line 1 is not valid UTF-8"),
         (b" \n", "the file must have a term, a tab and its translation in a line"),
-        (b"dog\tHund\n\ncat\n", "line 3: a line must have a term, a tab and its translation; received 'cat'"),
+        (
+            b"dog\tHund\n\ncat\n",
+            "line 3: a line must have a term, a tab and its translation; received 'cat'",
+        ),
         (b"dog\t \n", "line 1: a line must have"),
         (b"a\tb\tc\n", "line 1: a line must have"),
-        (b"a\tb\n a\tc\n", "line 2: a term must be given once; received 'a', which line 1 has already"),
+        (
+            b"a\tb\n a\tc\n",
+            "line 2: a term must be given once; received 'a', which line 1 has already",
+        ),
     ],
 )
 def test_a_glossary_is_read_from_a_file(tmp_path, content, message):

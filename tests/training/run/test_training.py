@@ -1,4 +1,5 @@
-"""Training from end to end: devices agree, batches in parts are whole batches, checkpoints contain what they should."""
+"""Training from end to end: devices agree, batches in parts are whole batches, checkpoints contain
+what they should."""
 
 import csv
 import dataclasses
@@ -14,7 +15,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from fresh_process import run_python
+from training_runs import write_text
+
+from examples.corpus import generate
+from keras_transformer import Translator
+from keras_transformer.errors import ConfigError
 from keras_transformer.export.servable import export_servable
+from keras_transformer.losses import token_crossentropy
+from keras_transformer.model_dir import ModelDir
+from keras_transformer.runtime.device import divide_cores
+from keras_transformer.tokenizers import load_tokenizers
 from keras_transformer.training.evaluate import evaluate
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run import trainer
@@ -25,15 +35,6 @@ from keras_transformer.training.step import model as step_model
 from keras_transformer.training.step.model import build_training_model
 from keras_transformer.training.step.optimizer import learning_rate
 from keras_transformer.training.text.corpus import SentencePairs
-from training_runs import write_text
-
-from examples.corpus import generate
-from keras_transformer import Translator
-from keras_transformer.errors import ConfigError
-from keras_transformer.losses import token_crossentropy
-from keras_transformer.model_dir import ModelDir
-from keras_transformer.runtime.device import divide_cores
-from keras_transformer.tokenizers import load_tokenizers
 from keras_transformer.translation.attention import translate_with_attention
 
 PAIRS = generate(400, seed=3)
@@ -140,7 +141,12 @@ def test_text_that_cannot_be_trained_on_leaves_no_folder(tmp_path):
 
 
 TEN_STEPS = (
-    *("training.steps=10", "training.validate_every=2", "training.keep_checkpoints=3", "training.average_last=2"),
+    *(
+        "training.steps=10",
+        "training.validate_every=2",
+        "training.keep_checkpoints=3",
+        "training.average_last=2",
+    ),
 )
 
 
@@ -162,7 +168,12 @@ def trained(traces_and_trained):
 
 # Where every batch has its loss, few batches are enough; the rows of each are at most six.
 IN_PARTS = (
-    *("training.steps=3", "training.validate_every=1", "training.average_last=0", "training.tokens_per_batch=160"),
+    *(
+        "training.steps=3",
+        "training.validate_every=1",
+        "training.average_last=0",
+        "training.tokens_per_batch=160",
+    ),
     *("training.clip_norm=0.5", "model.dropout=0.0", "training.consistency=3"),
 )
 
@@ -176,7 +187,13 @@ def trained_on_whole_batches(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("accumulate_steps", "parallel_parts"),
-    [(4, 2), *(pytest.param(*parts, marks=pytest.mark.slow) for parts in ((2, 2), (1, 7), (3, 1), (1, 3)))],
+    [
+        (4, 2),
+        *(
+            pytest.param(*parts, marks=pytest.mark.slow)
+            for parts in ((2, 2), (1, 7), (3, 1), (1, 3))
+        ),
+    ],
 )
 def test_a_batch_in_parts_trains_to_the_losses_of_a_whole_one(
     trained_on_whole_batches, tmp_path, accumulate_steps, parallel_parts
@@ -184,9 +201,14 @@ def test_a_batch_in_parts_trains_to_the_losses_of_a_whole_one(
     overrides = (*IN_PARTS, f"training.accumulate_steps={accumulate_steps}")
     trained = train_here(tmp_path / "model", *overrides, parallel_parts=parallel_parts)
     for column in ("loss", "val_loss", "val_perplexity"):
-        np.testing.assert_allclose(logged(trained, column), logged(trained_on_whole_batches, column), rtol=1e-5)
-    accuracies = [logged(model_dir, "val_accuracy") for model_dir in (trained, trained_on_whole_batches)]
-    # Where two tokens are almost equally probable, rounding decides which one is predicted: one of the 1470.
+        np.testing.assert_allclose(
+            logged(trained, column), logged(trained_on_whole_batches, column), rtol=1e-5
+        )
+    accuracies = [
+        logged(model_dir, "val_accuracy") for model_dir in (trained, trained_on_whole_batches)
+    ]
+    # Where two tokens are almost equally probable, rounding decides which one is predicted: one of
+    # the 1470.
     np.testing.assert_allclose(*accuracies, rtol=0, atol=1e-3)
 
 
@@ -231,7 +253,9 @@ def test_a_host_programs_threads_do_not_change_how_batches_are_divided(tmp_path)
 
 
 @pytest.mark.slow
-def test_training_leaves_the_tokenizers_of_a_host_program_alone(tiny_model_dir, tmp_path, monkeypatch):
+def test_training_leaves_the_tokenizers_of_a_host_program_alone(
+    tiny_model_dir, tmp_path, monkeypatch
+):
     translator = Translator.load(tiny_model_dir)
     before = translator.tokenize(["Anna sees a tree."])
     # The steps themselves have to do with token ids only.
@@ -253,7 +277,9 @@ def test_the_model_is_built_once_when_its_vocabulary_is_known(tmp_path, monkeypa
     # As WordPiece does, which stops within 5% below the size that is asked for.
     monkeypatch.setattr(trainer, "run_loop", lambda *arguments: None)
     learn = trainer.learn_tokenizers
-    smaller = lambda pairs, config, terms: learn(pairs, dataclasses.replace(config, vocab_size=490), terms)
+    smaller = lambda pairs, config, terms: learn(
+        pairs, dataclasses.replace(config, vocab_size=490), terms
+    )
     monkeypatch.setattr(trainer, "learn_tokenizers", smaller)
     model_dir = train_here(tmp_path / "model", "training.steps=1", "training.average_last=0")
     assert sizes == [(490, 490)]
@@ -266,7 +292,12 @@ def test_a_dropout_that_rounds_to_1_trains_what_comes_after_it(tmp_path):
     # 16 random bits drop everything, so that the encoder has no gradient.
     model_dir = train_here(
         tmp_path / "model",
-        *("model.dropout=0.9999999999", "training.steps=4", "training.validate_every=2", "training.average_last=0"),
+        *(
+            "model.dropout=0.9999999999",
+            "training.steps=4",
+            "training.validate_every=2",
+            "training.average_last=0",
+        ),
         *("training.warmup_steps=1", "model.logits_bias=true"),
     )
     assert np.isfinite([logged(model_dir, name) for name in ("loss", "val_loss")]).all()
@@ -284,7 +315,12 @@ def test_biases_and_two_depths_are_trained_saved_and_used(tmp_path):
     model_dir = train_here(
         tmp_path / "biases",
         *("model.attention_bias=true", "model.logits_bias=true", "model.num_encoder_layers=2"),
-        *("training.steps=12", "training.validate_every=4", "training.average_last=0", "training.warmup_steps=4"),
+        *(
+            "training.steps=12",
+            "training.validate_every=4",
+            "training.average_last=0",
+            "training.warmup_steps=4",
+        ),
     )
     losses = logged(model_dir, "loss")
     assert losses[-1] < losses[0]
@@ -304,7 +340,12 @@ def test_biases_and_two_depths_are_trained_saved_and_used(tmp_path):
 
 
 TWO_VOCABULARIES = (
-    *("tokenizer.shared=false", "tokenizer.vocab_size=330", "model.tie_embeddings=target", "decoding.beam_size=1"),
+    *(
+        "tokenizer.shared=false",
+        "tokenizer.vocab_size=330",
+        "model.tie_embeddings=target",
+        "decoding.beam_size=1",
+    ),
     *("training.subword_dropout=0.1", "training.subword_samples=2"),
     *("training.steps=6", "training.validate_by=bleu", "training.average_last=0"),
 )
@@ -312,21 +353,34 @@ TWO_VOCABULARIES = (
 
 @pytest.fixture(scope="module")
 def two_vocabularies(tmp_path_factory):
-    return train_here(tmp_path_factory.mktemp("vocabularies") / "two", *TWO_VOCABULARIES, "training.validate_every=3")
+    return train_here(
+        tmp_path_factory.mktemp("vocabularies") / "two",
+        *TWO_VOCABULARIES,
+        "training.validate_every=3",
+    )
 
 
 @pytest.mark.slow
 def test_each_language_may_have_a_vocabulary_of_its_own(two_vocabularies, tmp_path, monkeypatch):
     model_dir = two_vocabularies
-    names = {f"{side}.tokenizer.model{suffix}" for side in ("source", "target") for suffix in ("", ".sha256")}
+    names = {
+        f"{side}.tokenizer.model{suffix}"
+        for side in ("source", "target")
+        for suffix in ("", ".sha256")
+    }
     assert {path.name for path in model_dir.path.glob("*tokenizer*")} == names
     config = model_dir.read_config()
     english, german = load_tokenizers(model_dir.path, config.tokenizer)
-    assert (config.model.source_vocab_size, config.model.target_vocab_size) == (english.vocab_size, german.vocab_size)
+    assert (config.model.source_vocab_size, config.model.target_vocab_size) == (
+        english.vocab_size,
+        german.vocab_size,
+    )
     # Each knows its own language best.
     texts = {english: [source for source, _ in PAIRS], german: [target for _, target in PAIRS]}
     for own, other in ((english, german), (german, english)):
-        own_tokens, other_tokens = (tokenizer.tokenize(texts[own]).flat_values.shape[0] for tokenizer in (own, other))
+        own_tokens, other_tokens = (
+            tokenizer.tokenize(texts[own]).flat_values.shape[0] for tokenizer in (own, other)
+        )
         assert own_tokens < other_tokens
     # Resumed, nothing is learned anew.
     before = {name: (model_dir.path / name).read_bytes() for name in names}
@@ -346,33 +400,47 @@ def test_two_vocabularies_translate_score_and_are_exported(two_vocabularies, tmp
     assert translator.num_tokens([source], "target") == len(german.tokenize([source])[0]) + 1
     source_ids = np.array([[*english.tokenize([source])[0], 3]])
     labels = np.array([[*german.tokenize([target])[0], 3]])
-    logits = translator.model({"source": source_ids, "target": np.insert(labels, 0, 2, axis=1)[:, :-1]})
+    logits = translator.model(
+        {"source": source_ids, "target": np.insert(labels, 0, 2, axis=1)[:, :-1]}
+    )
     expected = -token_crossentropy(labels, logits).numpy().sum()
     assert translator.score([source], [target])[0] == pytest.approx(expected, rel=1e-4)
     translations = tf.function(translator.graph.search, autograph=False)(tf.constant([source]))
     ids = [[token_id for token_id in translations.token_ids.numpy()[0, 0] if token_id > 3]]
-    assert translator([source]) == [german.detokenize(tf.ragged.constant(ids, tf.int32)).numpy()[0].decode()]
+    assert translator([source]) == [
+        german.detokenize(tf.ragged.constant(ids, tf.int32)).numpy()[0].decode()
+    ]
     # The SavedModel translates as the translator does, or it would not be there.
     assert export_servable(translator, tmp_path, signatures=["serving_default"]).is_dir()
     _, target_pieces, source_pieces = translate_with_attention(translator, source).by_kind["cross"]
     assert source_pieces == [*english.pieces(source_ids[0])]
-    assert target_pieces == german.pieces([id for id in translations.token_ids.numpy()[0, 0] if id != 0])
+    assert target_pieces == german.pieces(
+        [id for id in translations.token_ids.numpy()[0, 0] if id != 0]
+    )
 
 
 @pytest.mark.slow
 def test_workers_get_both_vocabularies_of_the_chief(two_vocabularies, tmp_path):
     contents = []
-    chief = types.SimpleNamespace(is_chief=True, from_chief=lambda content: contents.append(content) or content)
+    chief = types.SimpleNamespace(
+        is_chief=True, from_chief=lambda content: contents.append(content) or content
+    )
     other = types.SimpleNamespace(is_chief=False, from_chief=lambda content: contents.pop(0))
     config = two_vocabularies.read_config()
-    sent = trainer.load_or_learn_tokenizers(config, pairs(0, 360), two_vocabularies, None, chief, None)
+    sent = trainer.load_or_learn_tokenizers(
+        config, pairs(0, 360), two_vocabularies, None, chief, None
+    )
     received = trainer.load_or_learn_tokenizers(config, pairs(0, 360), None, None, other, tmp_path)
-    assert [tokenizer.file_content for tokenizer in received] == [tokenizer.file_content for tokenizer in sent]
+    assert [tokenizer.file_content for tokenizer in received] == [
+        tokenizer.file_content for tokenizer in sent
+    ]
 
 
 @pytest.mark.slow
 def test_a_trained_model_keeps_its_vocabularies(two_vocabularies):
-    with pytest.raises(ConfigError, match="tokenizer.shared must be False, as in the model that .* holds; received"):
+    with pytest.raises(
+        ConfigError, match="tokenizer.shared must be False, as in the model that .* holds; received"
+    ):
         train_here(two_vocabularies.path, "tokenizer.vocab_size=330", "model.tie_embeddings=target")
 
 
@@ -381,7 +449,9 @@ def test_two_passes_differ_by_their_dropout_alone():
     source, target, labels = np.random.default_rng(0).integers(4, 500, (3, 6, 9)).astype("int32")
 
     def loss_and_gradients(dropout, consistency):
-        config = load_recipe("demo", [*TINY, f"model.dropout={dropout}", f"training.consistency={consistency}"])
+        config = load_recipe(
+            "demo", [*TINY, f"model.dropout={dropout}", f"training.consistency={consistency}"]
+        )
         keras.utils.set_random_seed(1)
         model = build_training_model(config.model, config.training, make_strategy())
         total, gradients = model._loss_of_part(0, {"source": source, "target": target}, labels)
@@ -400,10 +470,14 @@ def test_gradients_of_a_larger_norm_are_scaled_to_it():
     source, target, labels = np.random.default_rng(0).integers(4, 500, (3, 6, 9)).astype("int32")
 
     def moments(clip_norm):
-        config = load_recipe("demo", [*TINY, "model.dropout=0.0", f"training.clip_norm={clip_norm}"])
+        config = load_recipe(
+            "demo", [*TINY, "model.dropout=0.0", f"training.clip_norm={clip_norm}"]
+        )
         keras.utils.set_random_seed(1)
         model = build_training_model(config.model, config.training, make_strategy())
-        model.update(iter(tf.data.Dataset.from_tensors(({"source": source, "target": target}, labels))))
+        model.update(
+            iter(tf.data.Dataset.from_tensors(({"source": source, "target": target}, labels)))
+        )
         # After the first update they are the gradients times 0.1.
         return [moment.numpy() for moment in model.optimizer.momentums]
 
@@ -464,17 +538,25 @@ def test_training_stops_after_patience_validations_without_a_new_best(tmp_path, 
 
 
 def test_the_peak_learning_rate_is_reached_when_the_warmup_ends():
-    changes = ["training.peak_learning_rate=0.004", "training.warmup_steps=20", "training.decay=inverse_sqrt"]
+    changes = [
+        "training.peak_learning_rate=0.004",
+        "training.warmup_steps=20",
+        "training.decay=inverse_sqrt",
+    ]
     schedule = learning_rate(128, load_recipe("demo", changes).training)
     rates = [float(schedule(step)) for step in range(100)]
     assert max(rates) == pytest.approx(0.004) and int(np.argmax(rates)) == 19
     assert rates[79] == pytest.approx(0.004 * (20 / 80) ** 0.5)
-    cosine = learning_rate(128, load_recipe("demo", [*changes, "training.decay=cosine", "training.steps=100"]).training)
+    cosine = learning_rate(
+        128, load_recipe("demo", [*changes, "training.decay=cosine", "training.steps=100"]).training
+    )
     rates = [float(cosine(step)) for step in range(101)]
     assert max(rates) == pytest.approx(0.004) and int(np.argmax(rates)) == 20
     assert rates[10] == pytest.approx(0.002) and rates[60] == pytest.approx(0.002)
     assert rates[100] == pytest.approx(0.0, abs=1e-9)
-    constant = learning_rate(128, load_recipe("demo", [*changes, "training.decay=constant"]).training)
+    constant = learning_rate(
+        128, load_recipe("demo", [*changes, "training.decay=constant"]).training
+    )
     assert [float(constant(step)) for step in (20, 50, 99)] == pytest.approx([0.004] * 3)
     paper = learning_rate(512, load_recipe("wmt14-en-de-base").training)
     assert float(paper(3999)) == pytest.approx(512**-0.5 * 4000**-0.5)
@@ -495,7 +577,9 @@ def test_the_best_weights_are_those_of_the_lowest_validation_perplexity(trained)
     best = 2 * (1 + int(np.argmin(perplexities)))
     assert best in (6, 8, 10)  # whose checkpoints still stand
     model = load_model(trained)
-    for weight, other in zip(*(weights_of(model, path) for path in (trained.checkpoint_path(best), trained.best_path))):
+    for weight, other in zip(
+        *(weights_of(model, path) for path in (trained.checkpoint_path(best), trained.best_path))
+    ):
         np.testing.assert_array_equal(weight, other)
 
 
@@ -514,7 +598,10 @@ def test_another_model_is_not_trained_into_the_directory(trained):
         ("training.freeze", "'none'", "both"),
         ("training.ema", "0.0", "0.6"),
     ):
-        with pytest.raises(ConfigError, match=f"{name} must be {before}, as in the model that .* received .*{changed}"):
+        with pytest.raises(
+            ConfigError,
+            match=f"{name} must be {before}, as in the model that .* received .*{changed}",
+        ):
             train_here(trained.path, f"{name}={changed}")
 
 
@@ -536,7 +623,10 @@ def test_average_needs_checkpoints_and_a_positive_number(trained, tmp_path):
 def test_average_takes_the_number_of_the_recipe_by_default(trained, tmp_path, as_path):
     copy = shutil.copytree(trained.path, tmp_path / "copy")
     averaged = average_checkpoints(as_path(copy))
-    assert [path.name for path in averaged] == ["step-00000008.weights.h5", "step-00000010.weights.h5"]
+    assert [path.name for path in averaged] == [
+        "step-00000008.weights.h5",
+        "step-00000010.weights.h5",
+    ]
 
 
 def test_the_best_checkpoints_are_known_without_the_log(trained, tmp_path):

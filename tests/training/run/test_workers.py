@@ -14,9 +14,6 @@ import threading
 
 import numpy as np
 import pytest
-from keras_transformer.training.run import devices
-from keras_transformer.training.run.devices import make_strategy
-from keras_transformer.training.run.state import read_progress
 from test_training import ROOT, TINY, command, files, train_here  # noqa: F401
 from training_runs import free_addresses, leftovers
 
@@ -24,12 +21,20 @@ from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import locked
 from keras_transformer.rules import shown
+from keras_transformer.training.run import devices
+from keras_transformer.training.run.devices import make_strategy
+from keras_transformer.training.run.state import read_progress
 
 # Long enough for a machine on which other tests run.
 SECONDS = 900
 # Three validations.
 OVERRIDES = (
-    *("training.steps=60", "training.validate_every=20", "training.keep_checkpoints=3", "training.average_last=2"),
+    *(
+        "training.steps=60",
+        "training.validate_every=20",
+        "training.keep_checkpoints=3",
+        "training.average_last=2",
+    ),
     *("training.warmup_steps=3", "training.decay=inverse_sqrt", "model.dropout=0.1"),
 )
 
@@ -50,8 +55,14 @@ class Worker:
         self.process = subprocess.Popen(
             [str(argument) for argument in self.arguments],
             cwd=ROOT,
-            # As the command sets it, unless it is set: by JAX in the process of the tests, which would show more.
-            env={**os.environ, "TF_CONFIG": config, "TF_CPP_MIN_LOG_LEVEL": "3", **self.environment},
+            # As the command sets it, unless it is set: by JAX in the process of the tests, which
+            # would show more.
+            env={
+                **os.environ,
+                "TF_CONFIG": config,
+                "TF_CPP_MIN_LOG_LEVEL": "3",
+                **self.environment,
+            },
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -94,14 +105,19 @@ class Worker:
 
 @pytest.fixture
 def start(files, tmp_path):  # noqa: F811
-    """Starts two workers, each with its own model directory; kills those that still run at the end."""
+    """Starts two workers, each with its own model directory; kills those that still run at the
+    end."""
     workers = []
 
     def start(*overrides, more=(), **options_of_workers):
         addresses = free_addresses(2)
         for index, name in enumerate(("chief", "other")):
             arguments = [*command(files, tmp_path / name, *OVERRIDES, *overrides), *more]
-            options = {"arguments": arguments, "addresses": addresses, **options_of_workers.get(name, {})}
+            options = {
+                "arguments": arguments,
+                "addresses": addresses,
+                **options_of_workers.get(name, {}),
+            }
             workers.append(Worker(index=index, **options))
         return workers[-2:]
 
@@ -115,7 +131,9 @@ def start(files, tmp_path):  # noqa: F811
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """On one device, which divides its batches as two workers do: dropout is the same then."""
-    return train_here(tmp_path_factory.mktemp("undisturbed") / "model", *OVERRIDES, parallel_parts=2)
+    return train_here(
+        tmp_path_factory.mktemp("undisturbed") / "model", *OVERRIDES, parallel_parts=2
+    )
 
 
 def finish(start, tmp_path):
@@ -127,13 +145,21 @@ def finish(start, tmp_path):
 
 
 def assert_as_on_one_device(model_dir, undisturbed):
-    losses = [[float(row["loss"]) for row in rows(directory)] for directory in (model_dir, undisturbed)]
+    losses = [
+        [float(row["loss"]) for row in rows(directory)] for directory in (model_dir, undisturbed)
+    ]
     np.testing.assert_allclose(*losses, rtol=1e-5)
-    with np.load(model_dir.training_state_path) as state, np.load(undisturbed.training_state_path) as expected:
+    with (
+        np.load(model_dir.training_state_path) as state,
+        np.load(undisturbed.training_state_path) as expected,
+    ):
         kept = [name for name in expected.files if name.startswith(("model.", "average"))]
         names = [name for name in kept if expected[name].dtype == np.float32]
-        weights, others = (np.concatenate([arrays[name].ravel() for name in names]) for arrays in (state, expected))
-    # All weights together: Adam makes large steps of gradients that are rounding errors, too. Measured: 0.0007.
+        weights, others = (
+            np.concatenate([arrays[name].ravel() for name in names]) for arrays in (state, expected)
+        )
+    # All weights together: Adam makes large steps of gradients that are rounding errors, too.
+    # Measured: 0.0007.
     assert np.linalg.norm(weights - others) < 0.002 * np.linalg.norm(others)
     assert leftovers(model_dir.path) == []
 
@@ -143,7 +169,8 @@ def rows(model_dir):
 
 
 LOST = (
-    "ended or does not answer. Start the same command on all workers again: training resumes from the last saved state"
+    "ended or does not answer. Start the same command on all workers again: training resumes "
+    "from the last saved state"
 )
 
 
@@ -166,7 +193,9 @@ def test_a_killed_worker_stops_the_other_and_both_resume(victim, start, undistur
 
 @pytest.mark.slow
 @pytest.mark.parametrize("receiver", [0, 1])
-def test_a_signal_to_one_worker_stops_both_after_the_same_step(receiver, start, undisturbed, tmp_path):
+def test_a_signal_to_one_worker_stops_both_after_the_same_step(
+    receiver, start, undisturbed, tmp_path
+):
     workers = start()
     workers[0].wait_for("step 20:")
     workers[receiver].process.send_signal(signal.SIGTERM)
@@ -180,15 +209,22 @@ def test_a_signal_to_one_worker_stops_both_after_the_same_step(receiver, start, 
 
 @pytest.mark.slow
 def test_workers_begin_with_the_weights_of_a_model(start, undisturbed, tmp_path):
-    overrides = ("training.steps=20", "training.decay=constant", "training.peak_learning_rate=0.001")
+    overrides = (
+        "training.steps=20",
+        "training.decay=constant",
+        "training.peak_learning_rate=0.001",
+    )
     for worker in start(*overrides, more=["--init-from", undisturbed.path]):
         worker.succeed()
-    on_one_device = train_here(tmp_path / "one", *OVERRIDES, *overrides, parallel_parts=2, init_from=undisturbed)
+    on_one_device = train_here(
+        tmp_path / "one", *OVERRIDES, *overrides, parallel_parts=2, init_from=undisturbed
+    )
     assert_as_on_one_device(ModelDir(tmp_path / "chief"), on_one_device)
 
 
 class Link:
-    """A network between two workers: forwards what is sent to its address to the other worker, until it is cut."""
+    """A network between two workers: forwards what is sent to its address to the other worker,
+    until it is cut."""
 
     def __init__(self, address):
         self.target = address.rpartition(":")[::2]
@@ -225,7 +261,8 @@ def test_a_lost_network_stops_both(start, undisturbed, tmp_path):
     addresses = free_addresses(2)
     to_chief, to_other = map(Link, addresses)
     chief, other = start(
-        chief={"addresses": [addresses[0], to_other.address]}, other={"addresses": [to_chief.address, addresses[1]]}
+        chief={"addresses": [addresses[0], to_other.address]},
+        other={"addresses": [to_chief.address, addresses[1]]},
     )
     chief.wait_for("step 20:")
     to_chief.is_cut.set()
@@ -237,13 +274,19 @@ def test_a_lost_network_stops_both(start, undisturbed, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name, size, file", [("other", 2000, "tokenizer.model"), ("chief", 100_000, "checkpoints/step-00000020.weights.h5")]
+    "name, size, file",
+    [
+        ("other", 2000, "tokenizer.model"),
+        ("chief", 100_000, "checkpoints/step-00000020.weights.h5"),
+    ],
 )
 def test_a_full_disk_of_one_worker_stops_both(name, size, file, start, undisturbed, tmp_path):
     workers = start(**{name: {"max_file_size": size}})
     victim = ("chief", "other").index(name)
     line = workers[victim].fail()
-    assert line.startswith("keras-transformer train: error: ") and line.endswith(f"{file}: File too large")
+    assert line.startswith("keras-transformer train: error: ") and line.endswith(
+        f"{file}: File too large"
+    )
     assert workers[1 - victim].fail().endswith(LOST)
     assert_as_on_one_device(finish(start, tmp_path), undisturbed)
 
@@ -261,16 +304,26 @@ def test_a_second_chief_touches_nothing(start, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["options", "texts"])
-def test_a_worker_with_something_else_than_the_chief_is_told(what, start, files, tmp_path):  # noqa: F811
-    arguments = command(files, tmp_path / "other", *OVERRIDES, *(["training.seed=2"] if what == "options" else []))
+def test_a_worker_with_something_else_than_the_chief_is_told(
+    what,
+    start,
+    files,  # noqa: F811
+    tmp_path,
+):
+    arguments = command(
+        files, tmp_path / "other", *OVERRIDES, *(["training.seed=2"] if what == "options" else [])
+    )
     if what == "texts":
         arguments[arguments.index("--source") + 1] = arguments[arguments.index("--target") + 1]
     chief, other = start(other={"arguments": arguments})
-    assert f"the {what} must be the same as those of the chief ({chief.addresses[0]})" in other.fail()
+    assert (
+        f"the {what} must be the same as those of the chief ({chief.addresses[0]})" in other.fail()
+    )
     assert chief.fail().endswith(LOST)
 
 
-# TensorFlow looks every 30 s whether the other workers are there; here it does so when the chief has ended.
+# TensorFlow looks every 30 s whether the other workers are there; here it does so when the chief
+# has ended.
 NOT_A_NUMBER = """
 import sys
 import time
@@ -296,8 +349,18 @@ finally:
 
 
 @pytest.mark.slow
-def test_a_loss_that_is_not_finite_on_one_worker_stops_both(start, files, undisturbed, tmp_path):  # noqa: F811
-    arguments = [sys.executable, "-c", NOT_A_NUMBER, *command(files, tmp_path / "other", *OVERRIDES)[3:]]
+def test_a_loss_that_is_not_finite_on_one_worker_stops_both(
+    start,
+    files,  # noqa: F811
+    undisturbed,
+    tmp_path,
+):
+    arguments = [
+        sys.executable,
+        "-c",
+        NOT_A_NUMBER,
+        *command(files, tmp_path / "other", *OVERRIDES)[3:],
+    ]
     for worker in start(other={"arguments": arguments}):
         line = worker.fail()
         assert "training diverged in step 21, " in line and "the loss is nan. " in line
@@ -324,15 +387,28 @@ main(sys.argv[1:])
 
 
 @pytest.mark.slow
-def test_a_callback_of_one_worker_stops_both_after_the_same_validation(start, files, undisturbed, tmp_path):  # noqa: F811
-    arguments = [sys.executable, "-c", WITH_CALLBACK, *command(files, tmp_path / "other", *OVERRIDES)[3:]]
+def test_a_callback_of_one_worker_stops_both_after_the_same_validation(
+    start,
+    files,  # noqa: F811
+    undisturbed,
+    tmp_path,
+):
+    arguments = [
+        sys.executable,
+        "-c",
+        WITH_CALLBACK,
+        *command(files, tmp_path / "other", *OVERRIDES)[3:],
+    ]
     chief, other = start(other={"arguments": arguments})
     for worker in (chief, other):
         worker.succeed()
     assert "stopped after step 40 by a callback; run the same command to resume" in chief.said
     # Its logs are those of the chief.
     logs = [json.loads(line) for line in other.said.splitlines() if line.startswith("{")]
-    log = [{name: float(row[name]) for name in row if name != "epoch"} for row in rows(ModelDir(tmp_path / "chief"))]
+    log = [
+        {name: float(row[name]) for name in row if name != "epoch"}
+        for row in rows(ModelDir(tmp_path / "chief"))
+    ]
     assert [log_row["step"] for log_row in logs] == [20, 40] and logs == log
     assert_as_on_one_device(finish(start, tmp_path), undisturbed)
 
@@ -351,7 +427,10 @@ def test_an_address_that_is_in_use_is_one_line(files, tmp_path):  # noqa: F811
     with socket.create_server(("127.0.0.1", 0)) as server:
         addresses = [f"127.0.0.1:{server.getsockname()[1]}", *free_addresses(1)]
         line = Worker(command(files, tmp_path / "chief"), addresses, 0).fail()
-    assert f"error: {addresses[0]}: this worker cannot be connected with the others: Could not start gRPC" in line
+    assert (
+        f"error: {addresses[0]}: this worker cannot be connected with the others: Could not start "
+        f"gRPC" in line
+    )
 
 
 # Where workers are described
@@ -392,7 +471,10 @@ def test_workers_of_tf_config(jobs, kind, index, expected, environment):
 
 
 BAD_ADDRESSES = (
-    *([address, "b:2"] for address in (1, None, [], {}, "", ":1", "a", "a:", "a:0", "a:65536", "a:1\n", "a:1:2")),
+    *(
+        [address, "b:2"]
+        for address in (1, None, [], {}, "", ":1", "a", "a:", "a:0", "a:65536", "a:1\n", "a:1:2")
+    ),
     *(["a:1", "a:1"], "a:1", {"a:1": 0, "b:2": 1}, 7, None),
 )
 BAD_INDICES = (0.0, 1.5, True, -1, float("inf"), None, [0], {}, "", "-1", "1.0", 10**30)
@@ -413,25 +495,41 @@ BAD_INDICES = (0.0, 1.5, True, -1, float("inf"), None, [0], {}, "", "-1", "1.0",
         # The second chief, not the first worker.
         tf_config({"chief": ["c:3"], "worker": ["a:1", "b:2"]}, "chief", 1),
         *(tf_config({"worker": ["a:1", "b:2"]}, kind, 0) for kind in (None, 1, ["worker"], {})),
-        *(tf_config(jobs, "worker", 0) for jobs in (["a:1", "b:2"], "a:1", 2, None, {"chief": {"a:1": "b:2"}})),
-        *(json.dumps({"cluster": {"worker": ["a:1", "b:2"]}, "task": task}) for task in (None, 0, "worker", [0])),
+        *(
+            tf_config(jobs, "worker", 0)
+            for jobs in (["a:1", "b:2"], "a:1", 2, None, {"chief": {"a:1": "b:2"}})
+        ),
+        *(
+            json.dumps({"cluster": {"worker": ["a:1", "b:2"]}, "task": task})
+            for task in (None, 0, "worker", [0])
+        ),
         "[" * 100_000,
         '{"cluster":' * 10_000,
     ],
 )
 def test_a_tf_config_that_describes_no_worker_is_refused(text, environment):
     environment(TF_CONFIG=text)
-    with pytest.raises(ConfigError, match="^TF_CONFIG must be like .*; received TF_CONFIG=") as error:
+    with pytest.raises(
+        ConfigError, match="^TF_CONFIG must be like .*; received TF_CONFIG="
+    ) as error:
         make_strategy()
     message = str(error.value)
-    assert message.endswith(f"; received TF_CONFIG={shown(text)}") and "\n" not in message and len(message) < 500
+    assert (
+        message.endswith(f"; received TF_CONFIG={shown(text)}")
+        and "\n" not in message
+        and len(message) < 500
+    )
 
 
 TASKS_PER_NODE = {"SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
 
 
 def test_workers_of_slurm(environment):
-    step = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NODELIST": "gpu[07-08]", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
+    step = {
+        "SLURM_STEP_NUM_TASKS": "4",
+        "SLURM_STEP_NODELIST": "gpu[07-08]",
+        "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+    }
     environment(**step, SLURM_PROCID="2")
     addresses = ["gpu07:8888", "gpu07:8889", "gpu08:8888", "gpu08:8889"]
     assert devices._workers() == (addresses, 2)
@@ -445,9 +543,24 @@ def test_workers_of_slurm(environment):
     [
         {"SLURM_STEP_NUM_TASKS": "2"},
         {"SLURM_STEP_NUM_TASKS": "two", "SLURM_PROCID": "0"},
-        {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "a,b", **TASKS_PER_NODE},
-        {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_NODELIST": "a,b", **TASKS_PER_NODE},
-        {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "a[1-", **TASKS_PER_NODE},
+        {
+            "SLURM_PROCID": "2",
+            "SLURM_STEP_NUM_TASKS": "2",
+            "SLURM_STEP_NODELIST": "a,b",
+            **TASKS_PER_NODE,
+        },
+        {
+            "SLURM_PROCID": "0",
+            "SLURM_STEP_NUM_TASKS": "3",
+            "SLURM_STEP_NODELIST": "a,b",
+            **TASKS_PER_NODE,
+        },
+        {
+            "SLURM_PROCID": "0",
+            "SLURM_STEP_NUM_TASKS": "2",
+            "SLURM_STEP_NODELIST": "a[1-",
+            **TASKS_PER_NODE,
+        },
     ],
 )
 def test_variables_of_slurm_that_describe_no_step_are_refused(step, environment):
@@ -460,7 +573,9 @@ def test_variables_of_slurm_that_describe_no_step_are_refused(step, environment)
 
 def test_workers_use_all_their_devices(environment):
     environment(TF_CONFIG=tf_config({"worker": ["a:1", "b:2"]}, "worker", 0))
-    with pytest.raises(ConfigError, match="devices must be left out if there are several workers.*devices=2"):
+    with pytest.raises(
+        ConfigError, match="devices must be left out if there are several workers.*devices=2"
+    ):
         make_strategy(2)
 
 
@@ -496,7 +611,12 @@ for name, overrides in json.loads(sys.argv[4]).items():
     train(config, pairs(0, 353), pairs(353, 400), os.path.join(directory, name), strategy, parallel_parts=4 // workers)
 """
 PLAIN = [
-    *("training.steps=50", "training.validate_every=1", "training.clip_norm=0.5", "training.accumulate_steps=2"),
+    *(
+        "training.steps=50",
+        "training.validate_every=1",
+        "training.clip_norm=0.5",
+        "training.accumulate_steps=2",
+    ),
     *("training.num_buckets=1", "training.keep_checkpoints=1", "training.average_last=0"),
 ]
 SETTINGS = {
@@ -507,7 +627,8 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def layouts(tmp_path_factory):
-    """Trains with each layout of workers and devices, in four parts altogether; returns the model directories."""
+    """Trains with each layout of workers and devices, in four parts altogether; returns the model
+    directories."""
     folder = tmp_path_factory.mktemp("layouts")
     settings = json.dumps({name: [*TINY, *overrides] for name, overrides in SETTINGS.items()})
     environment = {"PYTHONPATH": f"{ROOT}:{ROOT}/tests:{ROOT}/tests/training/run"}

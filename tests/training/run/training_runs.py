@@ -1,4 +1,5 @@
-"""What tests of training runs share: their text, addresses of workers, and what two runs left in their directories."""
+"""What tests of training runs share: their text, addresses of workers, and what two runs left in
+their directories."""
 
 import ctypes
 import os
@@ -11,7 +12,8 @@ import numpy as np
 from examples.corpus import generate
 
 NUM_PAIRS = 400
-# From linux/prctl.h and linux/capability.h. Without the capability, root may not write to read-only directories either.
+# From linux/prctl.h and linux/capability.h. Without the capability, root may not write to read-only
+# directories either.
 _PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE = 24, 1
 
 
@@ -42,7 +44,8 @@ def drop_privilege() -> None:
 
 
 def differences(one: pathlib.Path, other: pathlib.Path) -> list[str]:
-    """Returns the names of the files that are not equal: weights and states by their numbers, others by their bytes."""
+    """Returns the names of the files that are not equal: weights and states by their numbers,
+    others by their bytes."""
     names = {
         path.relative_to(directory).as_posix()
         for directory in (one, other)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import tensorflow as tf
+
 from keras_transformer.training.step.optimizer import Adam
 
 
@@ -18,6 +19,8 @@ def test_updates_are_those_of_the_paper():
     for step, gradient in enumerate(gradients, start=1):
         m = beta_1 * m + (1 - beta_1) * gradient
         v = beta_2 * v + (1 - beta_2) * gradient**2
-        weights = weights - rate * (m / (1 - beta_1**step)) / (np.sqrt(v / (1 - beta_2**step)) + epsilon)
+        weights = weights - rate * (m / (1 - beta_1**step)) / (
+            np.sqrt(v / (1 - beta_2**step)) + epsilon
+        )
         optimizer.apply_sum([tf.constant(gradient, "float32")], [variable])
         np.testing.assert_allclose(variable.numpy(), weights, rtol=1e-5)

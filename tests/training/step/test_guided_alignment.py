@@ -1,31 +1,40 @@
-"""Guided alignment: the links of an encoded text, the loss by hand, and a head that learns to align."""
+"""Guided alignment: the links of an encoded text, the loss by hand, and a head that learns to
+align."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
-from keras_transformer.training.alignment.shortlist import attention_links, write_links
-from keras_transformer.training.batches.encoded_pairs import Epochs, align_encoded, encode
-from keras_transformer.training.batches.pipeline import plan_batches, training_dataset, validation_dataset
-from keras_transformer.training.batches.vocabulary import train_tokenizer
-from keras_transformer.training.step.crossentropy import alignment_loss
-from keras_transformer.training.step.model import TrainingModel
-from keras_transformer.training.step.optimizer import Adam
-from keras_transformer.training.text.corpus import SentencePairs
 
 from keras_transformer.config import TrainingConfig, TransformerConfig
 from keras_transformer.models import build_transformer
 from keras_transformer.models.transformer import GUIDED_HEAD
 from keras_transformer.tokenizers import TokenizerPair
 from keras_transformer.tokenizers.text_codec import TextCodec
+from keras_transformer.training.alignment.shortlist import attention_links, write_links
+from keras_transformer.training.batches.encoded_pairs import Epochs, align_encoded, encode
+from keras_transformer.training.batches.pipeline import (
+    plan_batches,
+    training_dataset,
+    validation_dataset,
+)
+from keras_transformer.training.batches.vocabulary import train_tokenizer
+from keras_transformer.training.step.crossentropy import alignment_loss
+from keras_transformer.training.step.model import TrainingModel
+from keras_transformer.training.step.optimizer import Adam
+from keras_transformer.training.text.corpus import SentencePairs
 from keras_transformer.translation import Translator
 
 
 def test_the_loss_is_the_crossentropy_of_linked_tokens():
-    attention = tf.constant([[[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]], [[1.0, 0.0, 0.0], [0.25, 0.75, 0.0]]])
+    attention = tf.constant(
+        [[[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]], [[1.0, 0.0, 0.0], [0.25, 0.75, 0.0]]]
+    )
     links = tf.constant([[2, 0], [0, 1]])
-    np.testing.assert_allclose(alignment_loss(attention, links), -np.log(0.3) - np.log(0.25), rtol=1e-6)
+    np.testing.assert_allclose(
+        alignment_loss(attention, links), -np.log(0.3) - np.log(0.25), rtol=1e-6
+    )
     assert float(alignment_loss(attention, tf.zeros_like(links))) == 0
     # No attention at all: a finite loss.
     assert np.isfinite(alignment_loss(attention, tf.constant([[0, 0], [3, 0]])))
@@ -57,8 +66,13 @@ def test_links_are_those_of_model_1_and_come_in_batches(linked):
     pieces = {(one.lstrip("▁"), other.lstrip("▁")) for one, other in alignments}
     assert {("An", "An"), ("Zo", "Zo")} <= pieces
     plan = plan_batches(pairs, tokens_per_batch=400)
-    by_row = {(tuple(one), tuple(other)): tuple(own) for one, other, own in zip(source, target, links)}
-    for dataset in (training_dataset(plan, seed=1, start_id=2).take(3), validation_dataset(plan, start_id=2).take(3)):
+    by_row = {
+        (tuple(one), tuple(other)): tuple(own) for one, other, own in zip(source, target, links)
+    }
+    for dataset in (
+        training_dataset(plan, seed=1, start_id=2).take(3),
+        validation_dataset(plan, start_id=2).take(3),
+    ):
         for inputs, labels in dataset.as_numpy_iterator():
             assert inputs["links"].shape == labels.shape
             for one, other, own in zip(inputs["source"], labels, inputs["links"]):
@@ -68,19 +82,28 @@ def test_links_are_those_of_model_1_and_come_in_batches(linked):
 
 
 def training_model(weight, parts=1, **settings):
-    config = TransformerConfig(328, 328, num_layers=1, d_model=16, d_ff=16, num_heads=2, dropout=0.0)
+    config = TransformerConfig(
+        328, 328, num_layers=1, d_model=16, d_ff=16, num_heads=2, dropout=0.0
+    )
     keras.utils.set_random_seed(1)
     transformer = build_transformer(config, dtype="float32")
     optimizer = Adam(0.01)
     optimizer.build(transformer.trainable_variables)
-    training = TrainingConfig(label_smoothing=0.0, guided_alignment=weight, precision="float32", **settings)
+    training = TrainingConfig(
+        label_smoothing=0.0, guided_alignment=weight, precision="float32", **settings
+    )
     return TrainingModel(transformer, optimizer, training, parts)
 
 
 @pytest.mark.slow
 def test_the_step_adds_the_loss_for_each_target_token_and_the_head_learns(linked):
     _, pairs = linked
-    dataset = validation_dataset(plan_batches(pairs, tokens_per_batch=2000), start_id=2).take(1).cache().repeat()
+    dataset = (
+        validation_dataset(plan_batches(pairs, tokens_per_batch=2000), start_id=2)
+        .take(1)
+        .cache()
+        .repeat()
+    )
     batches = iter(dataset)
     inputs, labels = next(batches)
     num_tokens = np.count_nonzero(labels)
@@ -93,7 +116,9 @@ def test_the_step_adds_the_loss_for_each_target_token_and_the_head_learns(linked
     before = guidance(guided)
     plain_loss = plain.update(batches).loss
     # Also in two parts, of different numbers of tokens.
-    assert guided.update(batches).loss == pytest.approx(plain_loss + 0.5 * before / num_tokens, rel=1e-5)
+    assert guided.update(batches).loss == pytest.approx(
+        plain_loss + 0.5 * before / num_tokens, rel=1e-5
+    )
     for _ in range(60):
         guided.update(batches)
     assert guidance(guided) < 0.3 * before
@@ -103,9 +128,12 @@ def test_the_step_adds_the_loss_for_each_target_token_and_the_head_learns(linked
 def test_a_translator_aligns_with_the_head_that_learned_it(tiny_model_dir):
     mean = Translator.load(tiny_model_dir)
     guided = Translator(mean.model, mean.tokenizers, mean.decoding, is_guided=True)
-    (by_head,), (by_mean,) = (translator.align(["Anna sees a tree."], ["Anna sieht."]) for translator in (guided, mean))
+    (by_head,), (by_mean,) = (
+        translator.align(["Anna sees a tree."], ["Anna sieht."]) for translator in (guided, mean)
+    )
     rows = [
-        np.array(mean.tokenizers.source.tokenize([text]).to_list()) for text in ("Anna sees a tree.", "Anna sieht.")
+        np.array(mean.tokenizers.source.tokenize([text]).to_list())
+        for text in ("Anna sees a tree.", "Anna sieht.")
     ]
     inputs = {
         "source": np.pad(rows[0], [(0, 0), (0, 1)], constant_values=3),
@@ -127,4 +155,8 @@ def test_links_are_written_by_the_head(tiny_model_dir, tmp_path):
     for line, alignment in zip(lines, translator.align(sources, targets), strict=True):
         links = [tuple(map(int, link.split("-"))) for link in line.split()]
         end = len(alignment.source) - 1
-        assert links == [(source, target) for target, source in enumerate(alignment.positions[:-1]) if source < end]
+        assert links == [
+            (source, target)
+            for target, source in enumerate(alignment.positions[:-1])
+            if source < end
+        ]

@@ -1,12 +1,13 @@
-"""The training loss without logits: same values and gradients as the loss with logits, with little memory."""
+"""The training loss without logits: same values and gradients as the loss with logits, with little
+memory."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras_transformer.training.step import crossentropy as module
-from keras_transformer.training.step.crossentropy import projected_crossentropy
 
 from keras_transformer.losses import token_crossentropy
+from keras_transformer.training.step import crossentropy as module
+from keras_transformer.training.step.crossentropy import projected_crossentropy
 
 
 def inputs(passes, num_tokens=53, d_model=6, vocab_size=11, scale=1.0):
@@ -21,7 +22,9 @@ def with_logits(hidden, kernel, labels, label_smoothing, consistency, bias=None)
     logits = tf.matmul(hidden, kernel)
     logits = logits if bias is None else logits + bias
     passes = hidden.shape[0]
-    total = sum(tf.reduce_sum(token_crossentropy(labels, logits[i], label_smoothing)) for i in range(passes))
+    total = sum(
+        tf.reduce_sum(token_crossentropy(labels, logits[i], label_smoothing)) for i in range(passes)
+    )
     if passes == 2:
         log_p, log_q = tf.unstack(tf.nn.log_softmax(logits))
         p, q = tf.exp(log_p), tf.exp(log_q)
@@ -40,13 +43,17 @@ def test_loss_and_gradients_are_those_of_the_logits(
     hidden, kernel, labels = inputs(passes)
     weights = {"hidden": hidden, "kernel": kernel}
     if with_bias:
-        weights["bias"] = tf.constant(np.random.default_rng(7).normal(size=kernel.shape[1]), tf.float32)
+        weights["bias"] = tf.constant(
+            np.random.default_rng(7).normal(size=kernel.shape[1]), tf.float32
+        )
     monkeypatch.setattr(module, "_LOGITS", rows_at_once * passes * kernel.shape[1])
     results = []
     for function in (projected_crossentropy, with_logits):
         with tf.GradientTape() as tape:
             tape.watch(weights)
-            loss = 0.3 * function(**weights, labels=labels, label_smoothing=label_smoothing, consistency=consistency)
+            loss = 0.3 * function(
+                **weights, labels=labels, label_smoothing=label_smoothing, consistency=consistency
+            )
         results.append((loss, *tape.gradient(loss, list(weights.values()))))
     assert len(results[0]) == 1 + len(weights)
     for ours, expected in zip(*results):
@@ -76,7 +83,9 @@ def test_huge_logits_stay_finite_and_the_gradient_exact():
     of_hidden = tape.gradient(loss, hidden)
     assert np.isfinite(loss)
     p = tf.nn.softmax(tf.matmul(hidden, kernel)) - tf.one_hot(labels, kernel.shape[1])
-    np.testing.assert_allclose(of_hidden, tf.matmul(p, kernel[None], transpose_b=True), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        of_hidden, tf.matmul(p, kernel[None], transpose_b=True), rtol=1e-4, atol=1e-4
+    )
 
 
 def test_bfloat16_stays_near_float32():
@@ -96,12 +105,18 @@ def test_nothing_in_the_graph_is_as_large_as_tokens_times_vocabulary(monkeypatch
         return tf.gradients(loss, [hidden, kernel])
 
     traced = gradients.get_concrete_function(
-        tf.TensorSpec((1, num_tokens, 8)), tf.TensorSpec((8, vocab_size)), tf.TensorSpec((num_tokens,), tf.int32)
+        tf.TensorSpec((1, num_tokens, 8)),
+        tf.TensorSpec((8, vocab_size)),
+        tf.TensorSpec((num_tokens,), tf.int32),
     )
     sizes, graphs = [], [traced.graph]
     while graphs:
         graph = graphs.pop()
-        graphs += [graph._get_function(name).graph for name in graph._functions if graph._get_function(name).graph]
+        graphs += [
+            graph._get_function(name).graph
+            for name in graph._functions
+            if graph._get_function(name).graph
+        ]
         for operation in graph.get_operations():
             sizes += [out.shape.num_elements() or 0 for out in operation.outputs if out.shape.rank]
     assert max(sizes) < num_tokens * vocab_size / 10

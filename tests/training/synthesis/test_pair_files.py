@@ -5,11 +5,11 @@ import pathlib
 
 import pytest
 from fresh_process import run_python
-from keras_transformer.training.synthesis import translated_pairs
-from keras_transformer.training.synthesis.translated_pairs import made_of, write_pairs
 
 from keras_transformer.errors import ConfigError, InvalidFileError, LockedError
 from keras_transformer.model_dir.files import locked
+from keras_transformer.training.synthesis import translated_pairs
+from keras_transformer.training.synthesis.translated_pairs import made_of, write_pairs
 
 LINES = [f"line {number}" for number in range(10)]
 SETTINGS = {"seed": 1}
@@ -116,14 +116,18 @@ def test_a_resumed_run_makes_only_what_is_missing(tmp_path, three_lines_per_bloc
 
 
 def test_what_cannot_be_trained_on_is_left_out_and_counted(tmp_path, caplog):
-    made = made_of([("a", "b"), ("", "b"), ("c", " "), ("d\ne", "f"), ("g", "h")], [False] * 4 + [True])
+    made = made_of(
+        [("a", "b"), ("", "b"), ("c", " "), ("d\ne", "f"), ("g", "h")], [False] * 4 + [True]
+    )
     assert made == ([("a", "b"), ("d e", "f")], 2, 1)
     write(tmp_path / "bt", make=lambda first, lines: made)
     assert (tmp_path / "bt.source").read_text() == "a\nd e\n"
     record = json.loads((tmp_path / "bt.json").read_text())
     assert (record["pairs"], record["empty"], record["too_long"]) == (2, 2, 1)
     assert record["settings"] == {**SETTINGS, "text": record["settings"]["text"]}
-    with pytest.raises(ConfigError, match="no pair is left: 1 are empty on one side, 0 are longer than the model"):
+    with pytest.raises(
+        ConfigError, match="no pair is left: 1 are empty on one side, 0 are longer than the model"
+    ):
         write(tmp_path / "none", make=lambda first, lines: made_of([("", "x")], [False]))
 
 
@@ -152,10 +156,14 @@ def test_a_run_is_resumed_and_complete_with_the_same_text_and_options_only(
 def test_pairs_are_complete_only_if_they_are_there_as_they_were_written(tmp_path):
     write(tmp_path / "bt")
     (tmp_path / "bt.target").write_text("a line\n")
-    with pytest.raises(InvalidFileError, match="bt.target: the file has changed since it was written; to make"):
+    with pytest.raises(
+        InvalidFileError, match="bt.target: the file has changed since it was written; to make"
+    ):
         write(tmp_path / "bt")
     (tmp_path / "bt.source").unlink()
-    with pytest.raises(InvalidFileError, match="bt.source: the file is missing; to make the pairs again, remove"):
+    with pytest.raises(
+        InvalidFileError, match="bt.source: the file is missing; to make the pairs again, remove"
+    ):
         write(tmp_path / "bt")
 
 
@@ -168,7 +176,9 @@ def test_a_text_that_changes_while_it_is_translated_is_noticed(tmp_path):
 def test_a_file_of_another_kind_and_another_process_are_one_line(tmp_path):
     for content in (b"a line\n", b"a line \xff\n", b'{"settings": 5}\n'):
         (tmp_path / "bt.unfinished").write_bytes(content)
-        with pytest.raises(InvalidFileError, match="bt.unfinished: not a file of pairs that are made; received '"):
+        with pytest.raises(
+            InvalidFileError, match="bt.unfinished: not a file of pairs that are made; received '"
+        ):
             write(tmp_path / "bt")
     with (
         locked(pathlib.Path(tmp_path / ".other.lock"), "test"),

@@ -6,10 +6,10 @@ import subprocess
 import numpy as np
 import pytest
 from fresh_process import run_python
-from keras_transformer.training.text.check_data import check_data
-from keras_transformer.training.text.text_files import Corpus, Shard
 
 from keras_transformer.commands.main import main
+from keras_transformer.training.text.check_data import check_data
+from keras_transformer.training.text.text_files import Corpus, Shard
 
 PAIRS = [
     ("a dog runs", "ein Hund rennt"),
@@ -55,7 +55,9 @@ def test_without_filters_the_report_says_what_recommended_ones_would_leave_out(f
 
 def test_filters_of_the_configuration_are_the_only_ones_where_some_are_on(files, capsys, tmp_path):
     (tmp_path / "mine.yaml").write_text("data: {source_script: Latin, max_characters: 10}")
-    training = report(capsys, *files, "--config", "mine.yaml", "--set", "data.max_characters=20")["training"]
+    training = report(capsys, *files, "--config", "mine.yaml", "--set", "data.max_characters=20")[
+        "training"
+    ]
     assert (training["kept"], training["filters"]) == (5, "configured")
     assert left_out(training) == {
         "empty": (1, ["1.tsv:3"]),
@@ -65,7 +67,17 @@ def test_filters_of_the_configuration_are_the_only_ones_where_some_are_on(files,
 
 
 def test_the_report_for_people_has_the_same_figures(files, capsys):
-    main(["check-data", *files, "2.tsv", "--valid-pairs", "1.tsv", "--set", "data.remove_duplicates=true"])
+    main(
+        [
+            "check-data",
+            *files,
+            "2.tsv",
+            "--valid-pairs",
+            "1.tsv",
+            "--set",
+            "data.remove_duplicates=true",
+        ]
+    )
     assert capsys.readouterr().out.splitlines() == [
         "training text: ?.tsv and 1 more: 11 sentence pairs",
         "  ?.tsv: 8",
@@ -104,7 +116,10 @@ def test_lengths_are_those_of_numpy():
     sentences = ["x" * length for length in lengths]
     corpus = Corpus("text", [Shard(sentences, sentences, "text", "text")])
     described = check_data([corpus])["characters"]["source"]
-    assert described["mean"] == pytest.approx(lengths.mean(), abs=0.005) and described["max"] == lengths.max()
+    assert (
+        described["mean"] == pytest.approx(lengths.mean(), abs=0.005)
+        and described["max"] == lengths.max()
+    )
     expected = np.percentile(lengths, [1, 50, 90, 99], method="inverted_cdf")
     assert list(described["percentiles"].values()) == expected.tolist()
 

@@ -8,11 +8,11 @@ import threading
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from keras_transformer.training.text.corpus import read_pairs, read_text
-from keras_transformer.training.text.text_files import read_lines, tfds_corpus
 from urllib3.util.retry import Retry
 
 from keras_transformer.commands.main import main
+from keras_transformer.training.text.corpus import read_pairs, read_text
+from keras_transformer.training.text.text_files import read_lines, tfds_corpus
 
 
 def contents(pairs):
@@ -71,7 +71,9 @@ def test_a_byte_order_mark_is_dropped_at_the_start_alone(text):
     assert list(read_lines(path)) == ["one", "\ufefftwo"]
     assert list(read_lines(text("mark", "\ufeff".encode()))) == []
     # The mark arrives apart from the text.
-    assert list(read_lines(text("mark.gz", gzip.compress("\ufeff".encode()) + gzip.compress(b"one\n")))) == ["one"]
+    assert list(
+        read_lines(text("mark.gz", gzip.compress("\ufeff".encode()) + gzip.compress(b"one\n")))
+    ) == ["one"]
 
 
 def test_invalid_utf8_is_an_error_with_file_line_and_byte(text):
@@ -159,7 +161,9 @@ def test_a_dataset_gives_its_pairs_in_the_direction_its_info_names(tmp_path, cap
     pairs = load_tfds("invented_translate/de_en", "train", data_dir=tmp_path)
     # tensorflow-datasets shuffles when it writes to disk, the same way each time.
     assert sorted(zip(pairs.source, pairs.target)) == sorted(SENTENCES["train"])
-    assert contents(pairs) == contents(load_tfds("invented_translate/de_en", "train", data_dir=tmp_path))
+    assert contents(pairs) == contents(
+        load_tfds("invented_translate/de_en", "train", data_dir=tmp_path)
+    )
     assert pairs.name == "invented_translate/de_en, train"
 
     swapped = load_tfds("invented_translate/en_de", "test", data_dir=tmp_path)
@@ -175,7 +179,9 @@ def test_a_prepared_dataset_is_read_and_not_prepared_again(tmp_path, monkeypatch
         raise OSError("there is no network")
 
     monkeypatch.setattr(InventedTranslate, "_split_generators", no_network)
-    assert contents(load_tfds("invented_translate/de_en", "train[:2]", data_dir=tmp_path)) == contents(prepared)
+    assert contents(
+        load_tfds("invented_translate/de_en", "train[:2]", data_dir=tmp_path)
+    ) == contents(prepared)
     # The same failure is met where the dataset is not on disk.
     message = message_of(load_tfds, "invented_translate/en_de", "train", data_dir=tmp_path)
     assert "could not be downloaded: there is no network" in message
@@ -183,7 +189,10 @@ def test_a_prepared_dataset_is_read_and_not_prepared_again(tmp_path, monkeypatch
 
 def test_a_known_dataset_is_loaded_by_its_real_name():
     def chosen_sentences(self, split, **_):
-        pairs = {"train": [("um cão", "a dog"), ("um gato", "a cat")], "validation": [("sim", "yes")]}
+        pairs = {
+            "train": [("um cão", "a dog"), ("um gato", "a cat")],
+            "validation": [("sim", "yes")],
+        }
         portuguese, english = zip(*pairs[str(split)])
         return tf.data.Dataset.from_tensor_slices({"en": list(english), "pt": list(portuguese)})
 
@@ -197,12 +206,17 @@ def test_a_known_dataset_is_loaded_by_its_real_name():
 def test_pairs_of_a_dataset_may_be_held_out(capsys):
     def numbers(self, split, **_):
         assert str(split) == "train"
-        return tf.data.Dataset.from_tensor_slices({"en": list("0123456789"), "pt": list("abcdefghij")})
+        return tf.data.Dataset.from_tensor_slices(
+            {"en": list("0123456789"), "pt": list("abcdefghij")}
+        )
 
     with tfds.testing.mock_data(as_dataset_fn=numbers):
         main(["check-data", "--tfds", "ted_hrlr_translate/pt_to_en", "--valid-size", "3", "--json"])
     report = json.loads(capsys.readouterr().out)
-    assert list(report) == ["training"] and report["training"]["text"] == "ted_hrlr_translate/pt_to_en, train"
+    assert (
+        list(report) == ["training"]
+        and report["training"]["text"] == "ted_hrlr_translate/pt_to_en, train"
+    )
     assert (report["training"]["pairs"], report["training"]["held_out"]) == (10, 3)
 
 
@@ -227,12 +241,17 @@ def test_an_unknown_dataset_is_an_error_with_the_nearest_names(tmp_path):
     [
         ("invented_translate/de_fr", "train", ["'invented_translate/de_fr'", "are de_en, en_de"]),
         ("invented_translate/de_en:7.0.0", "train", ["7.0.0", "1.0.0"]),
-        *(("invented_translate/de_en", split, [f"no split {split!r}, it has test, train"]) for split in ("dev", "")),
+        *(
+            ("invented_translate/de_en", split, [f"no split {split!r}, it has test, train"])
+            for split in ("dev", "")
+        ),
         ("invented_translate/de_en", "train[:x]", ["no split 'train[:x]', it has test, train"]),
         ("invented_translate/de_en", "train[:0]", ["'train[:0]'"]),
     ],
 )
-def test_an_unknown_configuration_version_or_split_is_named_with_the_known_ones(tmp_path, name, split, parts):
+def test_an_unknown_configuration_version_or_split_is_named_with_the_known_ones(
+    tmp_path, name, split, parts
+):
     message = message_of(load_tfds, name, split, data_dir=tmp_path)
     assert all(part in message for part in parts)
 
@@ -240,5 +259,6 @@ def test_an_unknown_configuration_version_or_split_is_named_with_the_known_ones(
 def test_a_dataset_without_text_pairs_is_refused_before_it_is_downloaded(tmp_path):
     message = message_of(load_tfds, "invented_labels", "train", data_dir=tmp_path)
     assert message == (
-        "invented_labels is not a dataset of text pairs: its supervised pair is ('text', 'label'), its texts are text"
+        "invented_labels is not a dataset of text pairs: its supervised pair is ('text', "
+        "'label'), its texts are text"
     )

@@ -1,16 +1,22 @@
-"""Which pairs are used for training, and how often: filters, duplicates, held-out pairs and weights."""
+"""Which pairs are used for training, and how often: filters, duplicates, held-out pairs and
+weights."""
 
 import random
 
 import numpy as np
 import pytest
 from fresh_process import run_python
-from keras_transformer.training.text.corpus import SentencePairs, pairs_of_epoch, pairs_per_epoch, read_text
-from keras_transformer.training.text.filters import HeldOut, SeenPairs, hash_pairs
-from keras_transformer.training.text.text_files import Corpus, Shard
 
 from keras_transformer.config import DataConfig
 from keras_transformer.errors import ConfigError
+from keras_transformer.training.text.corpus import (
+    SentencePairs,
+    pairs_of_epoch,
+    pairs_per_epoch,
+    read_text,
+)
+from keras_transformer.training.text.filters import HeldOut, SeenPairs, hash_pairs
+from keras_transformer.training.text.text_files import Corpus, Shard
 
 
 def corpus(*pairs, name="text"):
@@ -54,23 +60,36 @@ PAIRS = [
 )
 def test_each_filter_leaves_out_its_pairs(settings, left_out):
     if len(left_out) == len(PAIRS):
-        with pytest.raises(ConfigError, match="filters leave none of the 8 sentence pairs: 2 by empty, 6 by source_s"):
+        with pytest.raises(
+            ConfigError,
+            match="filters leave none of the 8 sentence pairs: 2 by empty, 6 by source_s",
+        ):
             kept(*PAIRS, **settings)
     else:
-        assert kept(*PAIRS, **settings) == [pair for place, pair in enumerate(PAIRS) if place not in left_out]
+        assert kept(*PAIRS, **settings) == [
+            pair for place, pair in enumerate(PAIRS) if place not in left_out
+        ]
 
 
 def test_a_pair_counts_for_the_first_filter_that_matches_it(capsys):
-    kept(*PAIRS, max_characters=30, remove_copies=True, remove_duplicates=True, target_script="Latin")
+    kept(
+        *PAIRS, max_characters=30, remove_copies=True, remove_duplicates=True, target_script="Latin"
+    )
     assert capsys.readouterr().err.splitlines() == [
-        "filters removed 6 of 8 sentence pairs: 2 by empty, 1 by max_characters=30, 1 by target_script=Latin, "
+        "filters removed 6 of 8 sentence pairs: 2 by empty, 1 by max_characters=30, 1 by "
+        "target_script=Latin, "
         "1 by remove_copies, 1 by remove_duplicates"
     ]
 
 
 def test_a_filter_is_reported_with_its_value(capsys):
-    assert kept(("a", "bc"), ("a", "b"), max_length_ratio=1, min_characters=1, remove_copies=True) == [("a", "b")]
-    assert capsys.readouterr().err == "filters removed 1 of 2 sentence pairs: 1 by max_length_ratio=1.0\n"
+    assert kept(
+        ("a", "bc"), ("a", "b"), max_length_ratio=1, min_characters=1, remove_copies=True
+    ) == [("a", "b")]
+    assert (
+        capsys.readouterr().err
+        == "filters removed 1 of 2 sentence pairs: 1 by max_length_ratio=1.0\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,17 +110,24 @@ def test_the_share_of_letters_decides_about_the_script(script, text, share):
     assert len(kept((text, "x"), other, source_script=script, min_script_share=share)) == 2
     assert len(kept(("x", text), other, target_script=script, min_script_share=share)) == 2
     if share < 1:
-        assert kept((text, "x"), other, source_script=script, min_script_share=share + 0.01) == [other]
+        assert kept((text, "x"), other, source_script=script, min_script_share=share + 0.01) == [
+            other
+        ]
 
 
 def test_duplicates_are_found_across_chunks_and_corpora():
     rng = random.Random(3)
-    pairs = [(f"source {rng.randrange(30_000)}", f"target {rng.randrange(2)}") for _ in range(100_000)]
+    pairs = [
+        (f"source {rng.randrange(30_000)}", f"target {rng.randrange(2)}") for _ in range(100_000)
+    ]
     corpora = [corpus(*pairs[:70_000]), corpus(*pairs[70_000:])]
     train, _ = read_text(corpora, DataConfig(remove_duplicates=True, weights=[1, 2]))
     unique = list(dict.fromkeys(pairs))
     assert list(zip(train.source, train.target)) == unique
-    assert train.weights == ((len(set(pairs[:70_000])), 1), (len(unique) - len(set(pairs[:70_000])), 2))
+    assert train.weights == (
+        (len(set(pairs[:70_000])), 1),
+        (len(unique) - len(set(pairs[:70_000])), 2),
+    )
 
 
 def test_the_hashes_of_many_chunks_are_kept_in_few_arrays():
@@ -154,11 +180,17 @@ def test_the_copies_of_a_pair_that_is_held_out_are_nowhere(how, capsys):
     train, valid = hold_out(NUMBERS, **how)
     more_train, more_valid = hold_out([*NUMBERS, ("", "x"), *NUMBERS], **how)
     assert more_valid == valid and sorted(more_train) == sorted([*train, *train, ("", "x")])
-    assert f"held out {len(valid)} sentence pairs and {len(valid)} more copies of them" in capsys.readouterr().err
+    assert (
+        f"held out {len(valid)} sentence pairs and {len(valid)} more copies of them"
+        in capsys.readouterr().err
+    )
 
 
 def test_what_is_held_out_is_the_same_in_another_process():
-    code = "from keras_transformer.training.text.filters import hash_pairs; print(hash_pairs([('a', 'b')])[0])"
+    code = (
+        "from keras_transformer.training.text.filters import hash_pairs; "
+        "print(hash_pairs([('a', 'b')])[0])"
+    )
     assert int(run_python("-c", code)) == hash_pairs([("a", "b")])[0]
 
 
@@ -171,9 +203,15 @@ def test_held_out_comes_after_the_filters():
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        (dict(size=1001), "--valid-size must be at most the number of different sentence pairs, 1,000; received "),
+        (
+            dict(size=1001),
+            "--valid-size must be at most the number of different sentence pairs, 1,000; received ",
+        ),
         (dict(size=1000), "text: all sentence pairs are held out; none are left to train on"),
-        (dict(fraction=1e-9), "--valid-fraction must be larger for this text: not one sentence pair is held out"),
+        (
+            dict(fraction=1e-9),
+            "--valid-fraction must be larger for this text: not one sentence pair is held out",
+        ),
     ],
 )
 def test_too_much_and_too_little_to_hold_out_is_refused(how, message):
@@ -200,9 +238,13 @@ def test_a_fraction_takes_other_pairs_in_each_epoch_and_the_same_ones_each_time(
     assert 180 < len(first) < 320 and first != second
     assert first == list(pairs_of_epoch(pairs, 0))
     more = list(pairs_of_epoch(weighted((1000, 1.25)), 0))
-    assert {(*pair, "") for pair in NUMBERS if more.count((*pair, "")) == 2} == set(first) and len(set(more)) == 1000
+    assert {(*pair, "") for pair in NUMBERS if more.count((*pair, "")) == 2} == set(first) and len(
+        set(more)
+    ) == 1000
 
 
 def test_there_must_be_a_weight_for_each_corpus():
-    with pytest.raises(ConfigError, match="^data.weights must be a list of one number for each corpus, here 1; rec"):
+    with pytest.raises(
+        ConfigError, match="^data.weights must be a list of one number for each corpus, here 1; rec"
+    ):
         read_text([corpus(*PAIRS)], DataConfig(weights=[1, 2]))

@@ -1,4 +1,5 @@
-"""Corpora in all input formats: compressed, in shards, in several files, and as pairs on the lines of one file."""
+"""Corpora in all input formats: compressed, in shards, in several files, and as pairs on the lines
+of one file."""
 
 import gzip
 import itertools
@@ -9,13 +10,15 @@ import sys
 
 import pytest
 import zstandard
+
+from keras_transformer.errors import Error
 from keras_transformer.training.text.corpus import read_text
 from keras_transformer.training.text.text_files import paired_corpora, read_lines, text_corpora
 
-from keras_transformer.errors import Error
-
 COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.ZstdCompressor().compress}
-CONTENT = "\ufeffein Bär\u2028\r\n🐻\n".encode() + b"".join(b"%d\n" % (i * i) for i in range(50_000))
+CONTENT = "\ufeffein Bär\u2028\r\n🐻\n".encode() + b"".join(
+    b"%d\n" % (i * i) for i in range(50_000)
+)
 
 
 def message_of(function, *args):
@@ -33,7 +36,9 @@ def read(corpora):
 
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_a_compressed_file_reads_as_its_content_does(tmp_path, suffix):
-    plain, packed, divided = (tmp_path / name for name in ("text", f"text.{suffix}", f"divided.{suffix}"))
+    plain, packed, divided = (
+        tmp_path / name for name in ("text", f"text.{suffix}", f"divided.{suffix}")
+    )
     plain.write_bytes(CONTENT)
     packed.write_bytes(COMPRESS[suffix](CONTENT))
     divided.write_bytes(COMPRESS[suffix](CONTENT[:1000]) + COMPRESS[suffix](CONTENT[1000:]))
@@ -48,7 +53,13 @@ def test_a_compressed_file_that_is_cut_off_or_damaged_is_named(tmp_path, suffix)
     damaged = bytearray(whole)
     damaged[len(whole) // 2 : len(whole) // 2 + 9] = b"\xff" * 9
     path = tmp_path / f"text.{suffix}"
-    for content in (b"a plain text\n", whole[: len(whole) // 2], whole[:-6], whole[:3], bytes(damaged)):
+    for content in (
+        b"a plain text\n",
+        whole[: len(whole) // 2],
+        whole[:-6],
+        whole[:3],
+        bytes(damaged),
+    ):
         path.write_bytes(content)
         assert message_of(list, read_lines(path)).startswith(f"{path}: ")
 
@@ -62,7 +73,10 @@ def lines_of_many_lengths():
     """Lines with lengths around those of a read and of the limit, and with several ends."""
     lengths = [0, 1, 2, 65533, 65534, 65535, 65536, 65537, 131071, 131072, 2**20 - 1, 2**20]
     ends = [b"\n", b"\r\n", b"\r\r\n"]
-    return [bytes([97 + i % 26]) * length + end for i, (length, end) in enumerate(itertools.product(lengths, ends))]
+    return [
+        bytes([97 + i % 26]) * length + end
+        for i, (length, end) in enumerate(itertools.product(lengths, ends))
+    ]
 
 
 @pytest.mark.parametrize("mark", [b"", "\ufeff".encode()])
@@ -81,7 +95,10 @@ def test_a_line_may_have_a_mebibyte_and_no_more(tmp_path, end):
     path.write_bytes(b"first\n" + b"x" * 2**20 + end)
     assert [len(line) for line in read_lines(path)][:2] == [5, 2**20]
     path.write_bytes(b"first\n" + b"x" * (2**20 + 1) + end)
-    assert message_of(list, read_lines(path)) == f"{path}: line 2 must have at most 1,048,576 bytes; it has more"
+    assert (
+        message_of(list, read_lines(path))
+        == f"{path}: line 2 must have at most 1,048,576 bytes; it has more"
+    )
 
 
 def test_lines_before_one_that_is_not_utf8_are_read(tmp_path):
@@ -103,7 +120,9 @@ main(sys.argv[1:])
 
 
 def run_with_little_memory(*arguments):
-    return subprocess.run([sys.executable, "-c", HOSTILE, *arguments], capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-c", HOSTILE, *arguments], capture_output=True, text=True
+    )
 
 
 @pytest.mark.slow
@@ -114,7 +133,8 @@ def test_a_gigabyte_of_zeros_in_a_small_file_is_refused_with_little_memory(tmp_p
     result = run_with_little_memory("check-data", "--pairs", path)
     assert (result.returncode, result.stderr.splitlines()[-1]) == (
         1,
-        f"keras-transformer check-data: error: {path}: line 1 must have at most 1,048,576 bytes; it has more",
+        f"keras-transformer check-data: error: {path}: line 1 must have at most 1,048,576 bytes; "
+        f"it has more",
     )
 
 
@@ -134,7 +154,17 @@ def test_a_line_that_never_ends_is_refused_with_little_memory(tmp_path):
     text.write_text("one\n")
     for arguments in (
         ("check-data", "--source", text, "--target", "/dev/zero"),
-        ("train", "--source", "/dev/zero", "--target", text, "--valid-size", "1", "--model-dir", tmp_path / "model"),
+        (
+            "train",
+            "--source",
+            "/dev/zero",
+            "--target",
+            text,
+            "--valid-size",
+            "1",
+            "--model-dir",
+            tmp_path / "model",
+        ),
     ):
         result = run_with_little_memory(*arguments)
         message = "error: /dev/zero: line 1 must have at most 1,048,576 bytes; it has more"
@@ -157,7 +187,14 @@ def write(tmp_path, monkeypatch):
 
 
 def test_the_files_of_a_pattern_are_one_corpus_in_the_order_of_their_names(write):
-    write(b1_en="three\n", a2_en="two\n", a1_en="one\n", b1_de="drei\n", a2_de="zwei\n", a1_de="eins\n")
+    write(
+        b1_en="three\n",
+        a2_en="two\n",
+        a1_en="one\n",
+        b1_de="drei\n",
+        a2_de="zwei\n",
+        a1_de="eins\n",
+    )
     corpora = text_corpora(["*.en"], ["??.de"])
     assert [corpus.name for corpus in corpora] == ["*.en, ??.de"]
     assert read(corpora) == [("one", "eins"), ("two", "zwei"), ("three", "drei")]
@@ -180,12 +217,17 @@ def test_what_does_not_pair_up_is_named(write):
     write(a1_en="", a2_en="", a3_en="", a1_de="", a3_de="", a4_de="", b1_de="", b2_de="")
     message = message_of(text_corpora, ["a[123].en"], ["a[13].de"])
     assert message == (
-        "the files of source and target must pair up: a[123].en matches 3, a[13].de matches 2; without a partner: a2.en"
+        "the files of source and target must pair up: a[123].en matches 3, a[13].de matches 2; "
+        "without a partner: a2.en"
     )
     # As many, but others.
-    assert message_of(text_corpora, ["a*.en"], ["a*.de"]).endswith("without a partner: a2.en, a4.de")
+    assert message_of(text_corpora, ["a*.en"], ["a*.de"]).endswith(
+        "without a partner: a2.en, a4.de"
+    )
     # The names have nothing in common.
-    assert message_of(text_corpora, ["a?.en"], ["b1.de"]).endswith("b1.de matches 1; without a partner: a2.en, a3.en")
+    assert message_of(text_corpora, ["a?.en"], ["b1.de"]).endswith(
+        "b1.de matches 1; without a partner: a2.en, a3.en"
+    )
     assert message_of(text_corpora, ["a1.en"], ["c*.de"]) == "c*.de: no file matches this pattern"
     assert message_of(text_corpora, ["a1.en", "a2.en"], ["a1.de"]) == (
         "source and target must be given as many files; received 2 (a1.en, a2.en) and 1 (a1.de)"
@@ -218,7 +260,10 @@ def test_shards_with_different_numbers_of_lines_are_named(write):
 def test_a_shard_may_be_empty_but_not_a_corpus(write):
     write(a1_en="", a2_en="two\n", a1_de="", a2_de="zwei\n")
     assert read(text_corpora(["a*.en"], ["a*.de"])) == [("two", "zwei")]
-    assert message_of(read, text_corpora(["a2.en", "a1.en"], ["a2.de", "a1.de"])) == "a1.en: the text is empty"
+    assert (
+        message_of(read, text_corpora(["a2.en", "a1.en"], ["a2.de", "a1.de"]))
+        == "a1.en: the text is empty"
+    )
 
 
 def test_a_tab_separates_the_sentences_of_a_pair(write):
