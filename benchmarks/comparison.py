@@ -15,9 +15,9 @@ from typing import Any
 
 from benchmarks.machine import add_machine_options, machine, restrict, restrictions
 from benchmarks.processes import Contender, Report, RunFailed
+from keras_transformer.checks import require
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import replacing
-from keras_transformer.rules import require
 from keras_transformer.runtime.standard_streams import silenced
 
 

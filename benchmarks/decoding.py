@@ -39,10 +39,10 @@ from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, prepare
 from benchmarks.machine import NO_BFLOAT16, is_limited_to_avx2
 from benchmarks.processes import Contender, Report, contender, skipped
 from benchmarks.text import GENERATED, add_data_option, sentence_pairs
+from keras_transformer.checks import require
 from keras_transformer.config.values import Precision
 from keras_transformer.errors import Error
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.rules import require
 from keras_transformer.runtime.packages import missing_packages_named
 
 # Takes options of an engine's module, and returns the contender.

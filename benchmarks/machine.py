@@ -10,7 +10,7 @@ import pathlib
 import platform
 from typing import Any
 
-from keras_transformer.rules import require
+from keras_transformer.checks import require
 
 # What makes libraries compute as on a processor with AVX2 at most.
 AVX2_ENVIRONMENT = {

@@ -9,7 +9,7 @@ import pathlib
 from typing import Literal
 
 from examples.corpus import generate
-from keras_transformer.rules import require
+from keras_transformer.checks import require
 from keras_transformer.training.text.corpus import SentencePairs, read_pairs
 
 Split = Literal["train", "valid", "test"]

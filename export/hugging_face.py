@@ -14,6 +14,7 @@ from keras import ops
 from safetensors.numpy import save
 
 from keras_transformer import __version__
+from keras_transformer.checks import require
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import temporary_beside
@@ -21,7 +22,6 @@ from keras_transformer.models.transformer import Transformer, named_weights
 from keras_transformer.pretrained import import_model
 from keras_transformer.pretrained.hugging_face import ACTIVATIONS, EPSILON, their_name
 from keras_transformer.pretrained.pretrained_model import interleaved, model_axis
-from keras_transformer.rules import require
 from keras_transformer.tensors import Tensor
 from keras_transformer.tokenizers import (
     PretrainedSentencePieceTokenizer,

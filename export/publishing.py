@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
+from keras_transformer.checks import require
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.errors import ConfigError, VerificationError
 from keras_transformer.model_dir.files import rename, replacing, temporary_beside
 from keras_transformer.models import Transformer
-from keras_transformer.rules import require
 from keras_transformer.translation import Translator
 
 # Texts that an exported model must treat as the translator does before its version appears.

@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
+from keras_transformer.checks import shown
 from keras_transformer.config.values import SignatureName
 from keras_transformer.errors import VerificationError
-from keras_transformer.rules import shown
 from keras_transformer.runtime.device import kind_of_device
 
 from .publishing import PROBES

@@ -13,8 +13,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_transformer import __version__
+from keras_transformer.checks import require
 from keras_transformer.config.values import SignatureName
-from keras_transformer.rules import require
 from keras_transformer.translation import Translator
 from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
+from .checks import require
 from .masks import PADDING_ID, implicit_mask
-from .rules import Count, Rate, annotations_of, check_attributes, require
+from .rules import Count, Rate, annotations_of, check_attributes
 from .tensors import Tensor
 
 # What float32 rounds to 0 counts as its smallest number.

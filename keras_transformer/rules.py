@@ -9,13 +9,13 @@ import dataclasses
 import functools
 import inspect
 import numbers
-import reprlib
 import sys
 import types
 import typing
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
+from .checks import plain, require, require_divisor, shown  # noqa: F401
 from .errors import ConfigError
 
 P = ParamSpec("P")
@@ -65,29 +65,6 @@ def at_most(maximum: int) -> Rule:
     return Rule(f"at most {maximum:,}", lambda value: value <= maximum)
 
 
-def require(condition: bool, name: str, rule: str, value: object) -> None:
-    """Raises a ConfigError with name, rule and value unless the condition holds."""
-    if not condition:
-        raise ConfigError(f"{name} must be {rule}; received {name}={shown(value)}")
-
-
-def require_divisor(name: str, value: int | None, **total: int) -> None:
-    """Raises a ConfigError unless a value is None or divides a total, such as `num_heads=8`."""
-    ((total_name, number),) = total.items()
-    require(
-        value is None or number % value == 0, name, f"a divisor of {total_name}={number}", value
-    )
-
-
-def shown(value: object) -> str:
-    """Returns how messages show a value: on one line, and long values shortened."""
-    return _SHORT.repr(value).replace("\n", " ")
-
-
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 200
-
-
 def check(name: str, value: object, annotation: object) -> None:
     """Raises a ConfigError unless a value is of the type of an annotation, and obeys its rules.
 
@@ -126,13 +103,6 @@ _IS_TYPE: dict[Any, Callable[[object], bool]] = {
     bool: lambda value: isinstance(value, bool),
     str: lambda value: isinstance(value, str),
 }
-
-
-def plain(value: Any) -> Any:
-    """Returns an integer of NumPy as an int, and other values as they are."""
-    return (
-        int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else value
-    )
 
 
 def without_none(annotation: object) -> tuple[Any, bool]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from keras_transformer.checks import require, shown
 from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
 from keras_transformer.config.model import PRESETS, PresetName
 from keras_transformer.config.sections import SECTIONS
@@ -14,7 +15,7 @@ from keras_transformer.config.values import check_keys, from_dict, section_of
 from keras_transformer.config.yaml_file import naming_source, parse_value, read_sections, yaml_of
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.rules import check, require, shown
+from keras_transformer.rules import check
 
 # What may be changed in a model whose weights are taken over.
 _RATES = ("dropout", "attention_dropout", "activation_dropout")

@@ -5,9 +5,10 @@ import contextlib
 import dataclasses
 from typing import Literal
 
+from ..checks import require
 from ..config.sections import AugmentConfig, BeamSize
 from ..errors import ConfigError, InvalidFileError
-from ..rules import Probability, require
+from ..rules import Probability
 from ..runtime.packages import tensorflow_backend
 from .options import ONE_PER_LINE, SAMPLING, OutputName, Parser, Seed, check_needs, check_outputs
 from .trained import load_translator, read_trained, sampling_of

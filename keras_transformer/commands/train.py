@@ -6,9 +6,10 @@ import json
 import os
 from typing import TYPE_CHECKING, Literal
 
+from ..checks import require
 from ..config import DataConfig
 from ..errors import ConfigError
-from ..rules import NotEmpty, Size, require
+from ..rules import NotEmpty, Size
 from ..runtime.packages import tensorflow_backend
 from ..runtime.standard_streams import write_lines
 from .options import Directory, ExistingDirectory, Fraction, NumDevices, Parser, check_outputs

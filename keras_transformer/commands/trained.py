@@ -8,10 +8,10 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+from ..checks import shown
 from ..config import Config, DecodingConfig
 from ..config.values import Language, Precision, PrecisionOrAuto, listed
 from ..errors import ConfigError, InvalidFileError
-from ..rules import shown
 from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar
 

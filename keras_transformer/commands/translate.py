@@ -11,11 +11,12 @@ import typing
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
+from ..checks import require
 from ..config.model import AttentionKind, AttentionView, HeadChoice, LayerChoice
 from ..config.sections import BeamSize
 from ..config.values import Language
 from ..errors import ConfigError
-from ..rules import Count, PicturePath, at_most, check, require
+from ..rules import Count, PicturePath, at_most, check
 from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar, counted
 from ..runtime.standard_streams import arriving_lines, standard_input, write_lines

@@ -5,20 +5,9 @@ import dataclasses
 import re
 from typing import Annotated, Any, Literal
 
+from ..checks import require, require_divisor
 from ..errors import ConfigError
-from ..rules import (
-    EvenSize,
-    OddSize,
-    Positive,
-    Rate,
-    Rule,
-    Size,
-    at_least,
-    at_most,
-    check,
-    require,
-    require_divisor,
-)
+from ..rules import EvenSize, OddSize, Positive, Rate, Rule, Size, at_least, at_most, check
 from .values import check_fields, from_dict
 
 PresetName = Literal["tiny", "base", "big"]

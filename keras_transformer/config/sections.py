@@ -13,6 +13,7 @@
 import dataclasses
 from typing import Annotated, Any, Literal
 
+from ..checks import require
 from ..errors import ConfigError
 from ..rules import (
     Count,
@@ -27,7 +28,6 @@ from ..rules import (
     Size,
     at_least,
     at_most,
-    require,
 )
 from .model import TransformerConfig
 from .values import Tag, TrainingPrecision, check_fields

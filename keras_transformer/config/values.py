@@ -9,8 +9,9 @@ import typing
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args
 
+from ..checks import plain, shown
 from ..errors import ConfigError
-from ..rules import Rule, bare, check, plain, shown, without_none
+from ..rules import Rule, bare, check, without_none
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 import yaml
 
+from ..checks import shown
 from ..errors import ConfigError
-from ..rules import shown
 
 _MAX_CHARACTERS = 20_000
 _MAX_DEPTH = 10

@@ -7,8 +7,9 @@ from typing import Annotated, Generic, NamedTuple
 import numpy as np
 from keras import ops
 
+from ..checks import plain, require
 from ..gather import gather_in_rows
-from ..rules import NonNegative, Size, check, plain, require
+from ..rules import NonNegative, Size, check
 from ..tensors import Dimension, Tensor, reshape_inferring
 from .constraints import NO_CONSTRAINTS, Constraints, History, is_any_of
 from .continuations import continuations, stable_top_k

@@ -9,8 +9,9 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from keras import ops
 
+from ..checks import require
 from ..gather import gather_in_rows, take_rows
-from ..rules import Count, Positive, check, require
+from ..rules import Count, Positive, check
 from ..tensors import Dimension, Tensor, last_size, reshape_inferring
 
 MINUS_INFINITY = np.float32(-math.inf)

@@ -7,8 +7,9 @@ from typing import Annotated, Generic, NamedTuple
 
 from keras import ops
 
+from ..checks import plain
 from ..gather import first_maximum, gather_in_rows
-from ..rules import Positive, Share, Size, check, plain
+from ..rules import Positive, Share, Size, check
 from ..tensors import Dimension, Tensor, last_size
 from .constraints import NO_CONSTRAINTS, Constraints, History, is_any_of
 from .continuations import top_k as top_k_of

@@ -11,9 +11,9 @@ from typing import Annotated, Protocol, TypeVar
 
 from keras import ops, tree
 
+from ..checks import plain, require
 from ..errors import ConfigError
 from ..gather import take_rows
-from ..rules import plain, require
 from ..tensors import Dimension, Tensor
 from .constraints import Constraints
 

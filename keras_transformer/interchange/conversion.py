@@ -10,10 +10,10 @@ from typing import Annotated
 import keras
 import numpy as np
 
+from ..checks import require
 from ..errors import ConfigError, MissingPackageError
 from ..keras_versions import with_sublayers
 from ..layers import DecoderLayer, EncoderLayer
-from ..rules import require
 from ..tensors import Tensor
 
 

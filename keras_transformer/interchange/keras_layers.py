@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 import keras
 
+from ..checks import require
 from ..errors import ConfigError
 from ..keras_versions import flash_attention_of, projections_of
 from ..layers import DecoderLayer, EncoderLayer, MultiHeadAttention, PositionalEmbedding
-from ..rules import require
 from .conversion import (
     as_array,
     import_package,

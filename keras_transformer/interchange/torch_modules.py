@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import keras
 
+from ..checks import require, shown
 from ..errors import ConfigError
 from ..layers import Decoder, DecoderLayer, Encoder, EncoderLayer, MultiHeadAttention
 from ..layers.elementary import LayerNormalization
-from ..rules import require, shown
 from ..tensors import Tensor
 from .conversion import (
     as_array,

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 import keras
 from keras import ops
 
+from ..checks import require, require_divisor
 from ..errors import ConfigError
 from ..masks import causal_mask, combine, neighborhood_mask
-from ..rules import OddSize, Rate, Size, annotations_of, check_attributes, require, require_divisor
+from ..rules import OddSize, Rate, Size, annotations_of, check_attributes
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
 from .arguments import (
     CommonArguments,

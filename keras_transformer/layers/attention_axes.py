@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from keras import ops
 
+from ..checks import require
 from ..errors import ConfigError
-from ..rules import require
 from ..tensors import Tensor
 from .arguments import fits
 

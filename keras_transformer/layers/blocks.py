@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Unpack, get_args, get
 import keras
 from keras import ops
 
+from ..checks import plain, require_divisor
 from ..masks import implicit_mask
-from ..rules import (
-    OddSize,
-    Positive,
-    Rate,
-    Size,
-    annotations_of,
-    check,
-    check_attributes,
-    plain,
-    require_divisor,
-)
+from ..rules import OddSize, Positive, Rate, Size, annotations_of, check, check_attributes
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
 from .arguments import (
     Activation,

@@ -7,11 +7,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from ..checks import require
 from ..errors import ConfigError
 from ..gather import take_rows
 from ..keras_versions import infers_shapes
 from ..masks import PADDING_ID, padding_mask
-from ..rules import Count, Rate, Size, annotations_of, check_attributes, require
+from ..rules import Count, Rate, Size, annotations_of, check_attributes
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
 from .arguments import LayerArguments, config_of, refuse_ragged
 from .elementary import Dropout

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 import keras
 from keras import ops
 
+from ..checks import require
 from ..gather import take_rows
-from ..rules import annotations_of, check_attributes, require
+from ..rules import annotations_of, check_attributes
 from ..tensors import Shape, Tensor, reshape_inferring
 from .arguments import LayerArguments, config_of
 from .positional_embedding import PositionalEmbedding

@@ -31,11 +31,11 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ..checks import require
 from ..config import Config, TransformerConfig
 from ..config.values import from_dict
 from ..config.yaml_file import naming_source, read_sections, yaml_of
 from ..errors import ConfigError, DamagedFileError, InvalidFileError, MemoryLimitError
-from ..rules import require
 from .files import replacing, replacing_with_checksum, require_undamaged
 
 if TYPE_CHECKING:

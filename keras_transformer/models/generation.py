@@ -8,9 +8,10 @@ import keras
 import numpy as np
 from keras import ops, tree
 
+from ..checks import require
 from ..decoding import Constraints, Decodable, Hypotheses, Step, beam_search, greedy_search, sample
 from ..errors import ConfigError
-from ..rules import Count, NonNegative, Positive, Share, Size, checked, require
+from ..rules import Count, NonNegative, Positive, Share, Size, checked
 from ..tensors import Dimension, Tensor
 from .functional_decoding import FunctionalDecoder
 

@@ -17,11 +17,12 @@ import numpy as np
 from keras import ops
 from safetensors import SafetensorError, safe_open
 
+from ..checks import require, shown
 from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
 from ..errors import ConfigError, InvalidFileError
 from ..layers.positional_embedding import sinusoids
 from ..model_dir.files import UNREADABLE
-from ..rules import check, require, shown
+from ..rules import check
 from ..tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair
 from ..tokenizers.sentencepiece import parse_model
 from .pretrained_model import (

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import yaml
 
+from ..checks import require, shown
 from ..config import Config, DecodingConfig, TransformerConfig
 from ..config.yaml_file import parse_value, read_sections
 from ..errors import ConfigError, InvalidFileError
 from ..model_dir.files import UNREADABLE
-from ..rules import require, shown
 from ..tokenizers import Tokenizer, TokenizerPair
 from ..tokenizers.sentencepiece import parse_model
 from .pretrained_model import (

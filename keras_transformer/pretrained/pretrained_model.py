@@ -14,13 +14,14 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import keras
 import numpy as np
 
+from ..checks import require, shown
 from ..config import Config, TokenizerConfig
 from ..errors import ConfigError, InvalidFileError
 from ..model_dir import ModelDir
 from ..model_dir.directory import save_weights
 from ..model_dir.files import rename, temporary_beside
 from ..models.transformer import build_transformer, named_weights
-from ..rules import check, require, shown
+from ..rules import check
 from ..tokenizers import PretrainedSentencePieceTokenizer, Tokenizer, TokenizerPair
 from ..tokenizers.sentencepiece import check_piece
 

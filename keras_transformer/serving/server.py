@@ -25,8 +25,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the operations of tokenizers)
 
+from ..checks import shown
 from ..errors import ConfigError, Error, InvalidFileError
-from ..rules import shown
 from ..tensors import Tensor
 
 MAX_BYTES = 2**20

@@ -13,9 +13,9 @@ import numpy as np
 import regex
 import tensorflow as tf
 
+from ..checks import require, shown
 from ..config import DecodingConfig
 from ..errors import ConfigError
-from ..rules import require, shown
 from ..tensors import Tensor
 from .tokenizer import NUM_PLACEHOLDERS, Texts, Tokenizer
 

@@ -25,8 +25,8 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 # Not FastSentencepieceTokenizer: it ignores byte fallback, and its ids for BPE models are wrong.
 from tensorflow_text import SentencepieceTokenizer
 
+from ..checks import require, shown
 from ..errors import ConfigError
-from ..rules import require, shown
 from ..runtime.standard_streams import silenced
 from ..tensors import Tensor
 from .tokenizer import NUM_PLACEHOLDERS, Tokenizer

@@ -9,10 +9,10 @@ from typing import Annotated, Literal, NamedTuple
 
 import tensorflow as tf
 
+from ..checks import require
 from ..config import DecodingConfig
 from ..config.values import listed
 from ..errors import ConfigError
-from ..rules import require
 from ..tensors import Tensor
 from .placeholders import SPACES, Divided, SpanFinder, in_common, numbered_as, span_finder
 from .terms import Glossary, segment_annotated

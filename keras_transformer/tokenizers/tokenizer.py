@@ -10,10 +10,10 @@ from typing import Annotated, NamedTuple
 import tensorflow as tf
 from tensorflow_text import FastBertTokenizer
 
+from ..checks import require
 from ..config.values import is_tag
 from ..errors import ConfigError
 from ..model_dir.files import replacing_with_checksum
-from ..rules import require
 from ..tensors import Tensor
 
 # How many pieces a vocabulary ends with that stand for parts of a text, see `placeholders.py`.

@@ -14,13 +14,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from ..checks import require
 from ..config import DecodingConfig
 from ..config.values import Language
 from ..layers import TiedProjection
 from ..losses import token_crossentropy
 from ..models import Transformer
 from ..models.transformer import GUIDED_HEAD
-from ..rules import require
 from ..tensors import Dimension, Tensor
 from ..tokenizers import Tokenizer
 from ..tokenizers.placeholders import SPACES

@@ -9,12 +9,13 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from ..checks import plain, require
 from ..config import DecodingConfig
 from ..config.values import Language, Precision
 from ..errors import ConfigError, Error
 from ..model_dir import ModelDir
 from ..model_dir.shortlist_file import Shortlist, read_shortlist
-from ..rules import check, checked, plain, require
+from ..rules import check, checked
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from ..tokenizers.text_codec import Side, TextCodec

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.checks import require, shown
 from keras_transformer.errors import ConfigError, WorkerError
-from keras_transformer.rules import require, shown
 
 from .interruption import ended_by_signals
 

@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_transformer.checks import require
 from keras_transformer.errors import ConfigError, DamagedFileError, InvalidFileError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.directory import load_weights, save_weights
@@ -26,7 +27,7 @@ from keras_transformer.model_dir.files import (
     replacing_with_checksum,
 )
 from keras_transformer.models import build_transformer
-from keras_transformer.rules import Size, checked, require
+from keras_transformer.rules import Size, checked
 
 from ..step.model import TrainingModel
 from ..text.corpus import TextFingerprint

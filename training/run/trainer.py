@@ -17,6 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.checks import require
 from keras_transformer.config import Config
 from keras_transformer.config.values import TrainingPrecision
 from keras_transformer.errors import ConfigError
@@ -29,7 +30,6 @@ from keras_transformer.model_dir.files import (
     remove_leftovers,
     temporary_beside,
 )
-from keras_transformer.rules import require
 from keras_transformer.runtime.device import choose_precision
 from keras_transformer.runtime.progress import ProgressBar, counted, quiet
 from keras_transformer.tokenizers import (

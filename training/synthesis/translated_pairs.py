@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import sacrebleu
 
+from keras_transformer.checks import shown
 from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.model_dir.files import locked, naming_errors, replacing
-from keras_transformer.rules import Size, shown
+from keras_transformer.rules import Size
 from keras_transformer.runtime.progress import ProgressBar, counted
 
 from ..text.corpus import TextHash, fingerprint_of, in_chunks

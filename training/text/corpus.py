@@ -12,9 +12,9 @@ from typing import NamedTuple, TypedDict, TypeVar
 
 import numpy as np
 
+from keras_transformer.checks import require
 from keras_transformer.config import DataConfig
 from keras_transformer.errors import ConfigError, InvalidFileError
-from keras_transformer.rules import require
 from keras_transformer.runtime.progress import ProgressBar, counted
 
 from .filters import Filter, HeldOut, Pair, Scores, filters_of, judge

@@ -8,10 +8,10 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import regex
 
+from keras_transformer.checks import shown
 from keras_transformer.config import DataConfig
 from keras_transformer.config.sections import scripts_of
 from keras_transformer.errors import ConfigError, InvalidFileError
-from keras_transformer.rules import shown
 
 from .text_files import read_texts
 

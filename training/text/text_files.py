@@ -22,9 +22,9 @@ from typing import NamedTuple, TypeVar, cast
 
 import zstandard
 
+from keras_transformer.checks import shown
 from keras_transformer.config.values import listed
 from keras_transformer.errors import ConfigError, InvalidFileError
-from keras_transformer.rules import shown
 from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.runtime.standard_streams import MAX_LINE_BYTES, standard_input
 

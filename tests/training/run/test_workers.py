@@ -17,10 +17,10 @@ import pytest
 from test_training import ROOT, TINY, command, files, train_here  # noqa: F401
 from training_runs import free_addresses, leftovers
 
+from keras_transformer.checks import shown
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import locked
-from keras_transformer.rules import shown
 from keras_transformer.training.run import devices
 from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.state import read_progress
