@@ -11,8 +11,9 @@ finished.
 
 from .beam_search import beam_search
 from .constraints import Constraints
-from .greedy_and_sampling import greedy_search, sample
+from .greedy_search import greedy_search
 from .protocol import Decodable, Hypotheses, Step
+from .sampling import sample
 
 __all__ = [
     "Constraints",
