@@ -220,6 +220,10 @@ class TransformerConfig:
         return self.positions if self.positions in ("rotary", "alibi", "t5") else None
 
     @property
+    def sliding_window(self) -> int | None:
+        return None if self.neighborhood is None else (self.neighborhood + 1) // 2
+
+    @property
     def _key_dim(self) -> int:
         return self.key_dim or self.d_model // self.num_heads
 
