@@ -66,9 +66,9 @@ if TYPE_CHECKING:
     from .layers import EncoderLayer as EncoderLayer
     from .layers import FeedForward as FeedForward
     from .layers import MultiHeadAttention as MultiHeadAttention
-    from .layers import PositionScheme as PositionScheme
     from .layers import PositionalEmbedding as PositionalEmbedding
     from .layers import PositionalEncoding as PositionalEncoding
+    from .layers import PositionScheme as PositionScheme
     from .layers import Residual as Residual
     from .layers import RotaryPositions as RotaryPositions
     from .layers import T5Positions as T5Positions

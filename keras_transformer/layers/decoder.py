@@ -14,7 +14,7 @@ from .decoder_layer import DecoderLayer
 from .input_checks import output_spec_with_scores
 from .layer_normalization import Normalization, make_normalization
 from .remat import call_with_remat
-from .renamed import refuse_other_names, sliding_window_of, with_sliding_window
+from .renamed import ArgumentHints, sliding_window_of, with_sliding_window
 from .stack_arguments import (
     arguments_of_child,
     layer_config,
@@ -24,7 +24,7 @@ from .stack_arguments import (
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Decoder(keras.layers.Layer):
+class Decoder(ArgumentHints, keras.layers.Layer):
     """`num_layers` decoder layers; with `norm_first`, normalization after the last one.
 
     `init_cache`, `project_source` and `step` are those of `DecoderLayer`, with one cache and one
@@ -80,20 +80,16 @@ class Decoder(keras.layers.Layer):
         (2, 5, 512)
     """
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> "Decoder":
-        refuse_other_names(
-            cls,
-            kwargs,
-            dff="d_ff",
-            dim_feedforward="d_ff",
-            ff_dim="d_ff",
-            intermediate_dim="d_ff",
-            layer_norm_epsilon="epsilon",
-            nhead="num_heads",
-            normalize_first="norm_first",
-            num_query_heads="num_heads",
-        )
-        return super().__new__(cls, *args, **kwargs)
+    other_names = {
+        "dff": "d_ff",
+        "dim_feedforward": "d_ff",
+        "ff_dim": "d_ff",
+        "intermediate_dim": "d_ff",
+        "layer_norm_epsilon": "epsilon",
+        "nhead": "num_heads",
+        "normalize_first": "norm_first",
+        "num_query_heads": "num_heads",
+    }
 
     def __init__(
         self,

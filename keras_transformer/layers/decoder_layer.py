@@ -28,12 +28,12 @@ from .multi_head_attention import (
     serialize_relative_positions,
 )
 from .position_scheme import PositionScheme, copy_of
-from .renamed import refuse_other_names, sliding_window_of, with_sliding_window
+from .renamed import ArgumentHints, sliding_window_of, with_sliding_window
 from .residual import Residual
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class DecoderLayer(keras.layers.Layer):
+class DecoderLayer(ArgumentHints, keras.layers.Layer):
     """Causal self-attention, cross-attention to a source, and a feed-forward network (section 3.1).
 
     A layer that is first called without a source has no cross-attention: the layer of a language
@@ -133,25 +133,21 @@ class DecoderLayer(keras.layers.Layer):
         (2, 5, 512)
     """
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> "DecoderLayer":
-        refuse_other_names(
-            cls,
-            kwargs,
-            dff="d_ff",
-            dim_feedforward="d_ff",
-            dropout_rate="dropout",
-            ff_dim="d_ff",
-            head_dim="key_dim",
-            intermediate_dim="d_ff",
-            layer_norm_eps="epsilon",
-            layer_norm_epsilon="epsilon",
-            nhead="num_heads",
-            normalize_first="norm_first",
-            num_query_heads="num_heads",
-            rate="dropout",
-            use_bias="attention_bias and feed_forward_bias",
-        )
-        return super().__new__(cls, *args, **kwargs)
+    other_names = {
+        "dff": "d_ff",
+        "dim_feedforward": "d_ff",
+        "dropout_rate": "dropout",
+        "ff_dim": "d_ff",
+        "head_dim": "key_dim",
+        "intermediate_dim": "d_ff",
+        "layer_norm_eps": "epsilon",
+        "layer_norm_epsilon": "epsilon",
+        "nhead": "num_heads",
+        "normalize_first": "norm_first",
+        "num_query_heads": "num_heads",
+        "rate": "dropout",
+        "use_bias": "attention_bias and feed_forward_bias",
+    }
 
     def __init__(
         self,

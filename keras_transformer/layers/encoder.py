@@ -14,7 +14,7 @@ from .encoder_layer import EncoderLayer
 from .input_checks import output_spec_with_scores
 from .layer_normalization import Normalization, make_normalization
 from .remat import call_with_remat
-from .renamed import refuse_other_names, sliding_window_of, with_sliding_window
+from .renamed import ArgumentHints, sliding_window_of, with_sliding_window
 from .stack_arguments import (
     arguments_of_child,
     layer_config,
@@ -24,7 +24,7 @@ from .stack_arguments import (
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Encoder(keras.layers.Layer):
+class Encoder(ArgumentHints, keras.layers.Layer):
     """`num_layers` encoder layers; with `norm_first`, normalization after the last one.
 
     Args:
@@ -70,20 +70,16 @@ class Encoder(keras.layers.Layer):
         >>> deep = Encoder(num_layers=12, num_heads=8, d_ff=2048, norm_first=True, dropout=0.3)
     """
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> "Encoder":
-        refuse_other_names(
-            cls,
-            kwargs,
-            dff="d_ff",
-            dim_feedforward="d_ff",
-            ff_dim="d_ff",
-            intermediate_dim="d_ff",
-            layer_norm_epsilon="epsilon",
-            nhead="num_heads",
-            normalize_first="norm_first",
-            num_query_heads="num_heads",
-        )
-        return super().__new__(cls, *args, **kwargs)
+    other_names = {
+        "dff": "d_ff",
+        "dim_feedforward": "d_ff",
+        "ff_dim": "d_ff",
+        "intermediate_dim": "d_ff",
+        "layer_norm_epsilon": "epsilon",
+        "nhead": "num_heads",
+        "normalize_first": "norm_first",
+        "num_query_heads": "num_heads",
+    }
 
     def __init__(
         self,

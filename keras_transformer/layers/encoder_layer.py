@@ -27,12 +27,12 @@ from .multi_head_attention import (
     serialize_relative_positions,
 )
 from .position_scheme import PositionScheme, copy_of
-from .renamed import refuse_other_names, sliding_window_of, with_sliding_window
+from .renamed import ArgumentHints, sliding_window_of, with_sliding_window
 from .residual import Residual
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class EncoderLayer(keras.layers.Layer):
+class EncoderLayer(ArgumentHints, keras.layers.Layer):
     """Self-attention, then a feed-forward network, each with a residual connection (section 3.1).
 
     d_model is read from the inputs.
@@ -132,25 +132,21 @@ class EncoderLayer(keras.layers.Layer):
         (2, 8, 5, 5)
     """
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> "EncoderLayer":
-        refuse_other_names(
-            cls,
-            kwargs,
-            dff="d_ff",
-            dim_feedforward="d_ff",
-            dropout_rate="dropout",
-            ff_dim="d_ff",
-            head_dim="key_dim",
-            intermediate_dim="d_ff",
-            layer_norm_eps="epsilon",
-            layer_norm_epsilon="epsilon",
-            nhead="num_heads",
-            normalize_first="norm_first",
-            num_query_heads="num_heads",
-            rate="dropout",
-            use_bias="attention_bias and feed_forward_bias",
-        )
-        return super().__new__(cls, *args, **kwargs)
+    other_names = {
+        "dff": "d_ff",
+        "dim_feedforward": "d_ff",
+        "dropout_rate": "dropout",
+        "ff_dim": "d_ff",
+        "head_dim": "key_dim",
+        "intermediate_dim": "d_ff",
+        "layer_norm_eps": "epsilon",
+        "layer_norm_epsilon": "epsilon",
+        "nhead": "num_heads",
+        "normalize_first": "norm_first",
+        "num_query_heads": "num_heads",
+        "rate": "dropout",
+        "use_bias": "attention_bias and feed_forward_bias",
+    }
 
     def __init__(
         self,

@@ -11,11 +11,11 @@ from ..masks import refuse_ragged
 from ..tensors import Shape, Tensor, reshape_inferring
 from .children import child_initializer
 from .dropout import Dropout
-from .renamed import refuse_other_names
+from .renamed import ArgumentHints
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class FeedForward(keras.layers.Layer):
+class FeedForward(ArgumentHints, keras.layers.Layer):
     """`activation(x W1 + b1) W2 + b2`, the same at every position (section 3.3, equation 2).
 
     With `gated`, `(activation(x Wg + bg) * (x W1 + b1)) W2 + b2`, a gated linear unit (Shazeer
@@ -56,18 +56,14 @@ class FeedForward(keras.layers.Layer):
         (2, 5, 512)
     """
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> "FeedForward":
-        refuse_other_names(
-            cls,
-            kwargs,
-            dff="d_ff",
-            dim_feedforward="d_ff",
-            dropout_rate="dropout",
-            ff_dim="d_ff",
-            intermediate_dim="d_ff",
-            rate="dropout",
-        )
-        return super().__new__(cls, *args, **kwargs)
+    other_names = {
+        "dff": "d_ff",
+        "dim_feedforward": "d_ff",
+        "dropout_rate": "dropout",
+        "ff_dim": "d_ff",
+        "intermediate_dim": "d_ff",
+        "rate": "dropout",
+    }
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from .dropout import Dropout
 from .input_checks import check_batch, check_mask, output_spec_with_scores
 from .local_attention import divide
 from .position_scheme import PositionScheme
-from .renamed import refuse_other_names, sliding_window_of, with_sliding_window
+from .renamed import ArgumentHints, sliding_window_of, with_sliding_window
 from .rotary_positions import RotaryPositions
 from .scaled_dot_product_attention import (
     attention_weights,
@@ -40,7 +40,7 @@ from .t5_positions import T5Positions
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
     """Multi-head attention (sections 3.2.1 and 3.2.2).
 
     Computes `softmax(Q Kᵀ / sqrt(key_dim)) V` in each head, concatenates the heads' outputs and
@@ -147,17 +147,13 @@ class MultiHeadAttention(keras.layers.Layer):
         (2, 4, 6, 16)
     """
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> "MultiHeadAttention":
-        refuse_other_names(
-            cls,
-            kwargs,
-            dropout_rate="dropout",
-            head_dim="key_dim",
-            nhead="num_heads",
-            num_query_heads="num_heads",
-            rate="dropout",
-        )
-        return super().__new__(cls, *args, **kwargs)
+    other_names = {
+        "dropout_rate": "dropout",
+        "head_dim": "key_dim",
+        "nhead": "num_heads",
+        "num_query_heads": "num_heads",
+        "rate": "dropout",
+    }
 
     def __init__(
         self,

@@ -19,11 +19,11 @@ from .absolute_positions import (
     position_vectors,
 )
 from .dropout import Dropout
-from .renamed import refuse_other_names
+from .renamed import ArgumentHints
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class PositionalEmbedding(keras.layers.Layer):
+class PositionalEmbedding(ArgumentHints, keras.layers.Layer):
     """Token embeddings times `sqrt(d_model)`, plus positions, both in float32.
 
     Positions are the sinusoids of section 3.5, those of its authors' program, or a learned table
@@ -78,21 +78,17 @@ class PositionalEmbedding(keras.layers.Layer):
     # `keras.layers.ReversibleEmbedding` is not used; besides, its logits read a transposed table at
     # every step of a search, which takes up to half as long again.
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> "PositionalEmbedding":
-        refuse_other_names(
-            cls,
-            kwargs,
-            dropout_rate="dropout",
-            embed_dim="d_model",
-            embedding_dim="d_model",
-            input_dim="vocab_size",
-            maxlen="max_length",
-            output_dim="d_model",
-            rate="dropout",
-            sequence_length="max_length",
-            vocabulary_size="vocab_size",
-        )
-        return super().__new__(cls, *args, **kwargs)
+    other_names = {
+        "dropout_rate": "dropout",
+        "embed_dim": "d_model",
+        "embedding_dim": "d_model",
+        "input_dim": "vocab_size",
+        "maxlen": "max_length",
+        "output_dim": "d_model",
+        "rate": "dropout",
+        "sequence_length": "max_length",
+        "vocabulary_size": "vocab_size",
+    }
 
     def __init__(
         self,

@@ -7,20 +7,24 @@ from typing import Any
 from ..checks import integer, require
 
 
-def refuse_other_names(cls: type, arguments: dict[str, Any], **ours: str) -> None:
-    """Raises a TypeError that gives our name of an argument that other libraries call otherwise.
+class ArgumentHints:
+    """Base of layers: tells users of other libraries what their arguments are called here.
 
-    A subclass may have an argument of such a name.
-
-    Args:
-        cls: the class that is constructed.
-        arguments: its keyword arguments.
-        **ours: our names, by the names in other libraries.
+    A constructor that receives one of these names says ours. A subclass may use such a name itself.
     """
-    own = inspect.signature(cls.__init__).parameters
-    for name in arguments.keys() & ours.keys():
-        if name not in own:
-            raise TypeError(f"{cls.__name__} has no argument {name!r}; it is called {ours[name]!r}")
+
+    # Our names of arguments, by their names in other libraries.
+    other_names: dict[str, str] = {}
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        # Not in the constructor, where Python complains first that a required argument is missing.
+        own = inspect.signature(cls.__init__).parameters
+        for name, our_name in cls.other_names.items():
+            if name in kwargs and name not in own:
+                raise TypeError(
+                    f"{cls.__name__} has no argument {name!r}; it is called {our_name!r}"
+                )
+        return super().__new__(cls, *args, **kwargs)
 
 
 def sliding_window_of(arguments: dict[str, Any], sliding_window: int | None) -> int | None:

@@ -26,8 +26,8 @@ from ..layers import (
     MultiHeadAttention,
     TiedProjection,
 )
-from ..layers.scaled_dot_product_attention import attention_weights, product_of_heads
 from ..layers.cache import Cache, KeyValues, empty_cache
+from ..layers.scaled_dot_product_attention import attention_weights, product_of_heads
 from ..masks import implicit_mask
 from ..tensors import Dimension, Tensor
 from .incremental_decoding import CacheEntries, DecoderState
