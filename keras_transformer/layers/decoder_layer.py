@@ -18,7 +18,7 @@ from ..checks import (
 from ..masks import as_mask, implicit_mask
 from ..tensors import Dimension, Shape, Tensor
 from .cache import Cache, KeyValues
-from .children import child_initializer, child_seed, head_width, require_built
+from .children import child_initializer, child_seed, head_width, require_built, saved_dtype
 from .feed_forward import FeedForward
 from .input_checks import check_batch, check_mask, output_spec_with_scores
 from .layer_normalization import Normalization, make_normalization
@@ -485,6 +485,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
+            "dtype": saved_dtype(self),
             "num_heads": self.num_heads,
             "d_ff": self.d_ff,
             "key_dim": self.key_dim,

@@ -21,7 +21,7 @@ from ..tensors import Dimension, Shape, Tensor, reshape_inferring
 from .alibi_positions import AlibiPositions
 from .attention_axes import AttentionAxes
 from .cache import Cache, GrowingCache, KeyValues, empty_cache
-from .children import child_initializer, require_built
+from .children import child_initializer, require_built, saved_dtype
 from .dropout import Dropout
 from .input_checks import check_batch, check_mask, output_spec_with_scores
 from .local_attention import divide
@@ -671,6 +671,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
+            "dtype": saved_dtype(self),
             "num_heads": self.num_heads,
             "key_dim": self.key_dim,
             "value_dim": self.value_dim,

@@ -20,6 +20,7 @@ from ..layers import (
     Residual,
     TiedProjection,
 )
+from ..layers.children import saved_dtype
 from ..masks import padding_mask
 from ..tensors import Dimension, Tensor
 from .incremental_decoding import CacheEntries, DecoderState, decoder_step
@@ -167,7 +168,7 @@ class Transformer(keras.Model):
         return {
             "config": dataclasses.asdict(self.config),
             "name": self.name,
-            "dtype": keras.dtype_policies.serialize(self.encoder.dtype_policy),
+            "dtype": saved_dtype(self, default=self.encoder.dtype_policy),
         }
 
     @classmethod
