@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
+from ..checks import with_sliding_window
 from ..config import TransformerConfig
 from ..decoding.protocol import Step
 from ..errors import ConfigError
@@ -67,7 +68,8 @@ class Transformer(keras.Model):
         dtype: keras.DTypePolicy | str | None = None,
         **kwargs: Any,
     ) -> None:
-        config = config if isinstance(config, TransformerConfig) else TransformerConfig(**config)
+        if not isinstance(config, TransformerConfig):
+            config = TransformerConfig(**with_sliding_window(config, "model."))
         dtype = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         source_embedding, target_embedding = _make_embeddings(config, dtype)
         encoder, decoder = _make_stacks(config, dtype)
