@@ -13,6 +13,7 @@ from ..checks import (
     positive_int,
     rate,
     require_divisor,
+    with_sliding_window,
 )
 from ..masks import as_mask, implicit_mask
 from ..tensors import Dimension, Shape, Tensor
@@ -27,7 +28,7 @@ from .multi_head_attention import (
     serialize_relative_positions,
 )
 from .position_scheme import PositionScheme, copy_of
-from .renamed import ArgumentHints, sliding_window_of, with_sliding_window
+from .renamed import ArgumentHints, sliding_window_of
 from .residual import Residual
 
 

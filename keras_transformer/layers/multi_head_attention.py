@@ -14,6 +14,7 @@ from ..checks import (
     rate,
     require,
     require_divisor,
+    with_sliding_window,
 )
 from ..errors import ConfigError
 from ..masks import as_mask, causal_mask, combine, refuse_ragged, sliding_window_mask
@@ -26,7 +27,7 @@ from .dropout import Dropout
 from .input_checks import check_batch, check_mask, output_spec_with_scores
 from .local_attention import divide
 from .position_scheme import PositionScheme
-from .renamed import ArgumentHints, sliding_window_of, with_sliding_window
+from .renamed import ArgumentHints, sliding_window_of
 from .rotary_positions import RotaryPositions
 from .scaled_dot_product_attention import (
     attention_weights,
