@@ -363,11 +363,11 @@ X = np.ones((2, 5, 8), "float32")
         ),
         (
             lambda: EncoderLayer(4, 32)(X, padding_mask=None),
-            "no argument 'padding_mask'; it is called 'mask'",
+            "got an unexpected keyword argument 'padding_mask'",
         ),
         (
             lambda: DecoderLayer(4, 32)(X, encoder_sequence=X),
-            "no argument 'encoder_sequence'; it is called 'source'",
+            "got an unexpected keyword argument 'encoder_sequence'",
         ),
     ],
 )
