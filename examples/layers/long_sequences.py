@@ -3,9 +3,10 @@
     python examples/layers/long_sequences.py
 
 A log lists 8,192 events. Some of them put a machine into one of four modes, and the model tells for
-every event in which mode the machine was then: that of the last such event. With `sliding_window=33`
-and a causal mask, an event attends to itself and to the 32 before it, in time and memory that grow
-linearly with the length. ALiBi prefers what is near, and needs no positions in the embedding.
+every event in which mode the machine was then: that of the last such event. With
+`sliding_window=33` and a causal mask, an event attends to itself and to the 32 before it, in time
+and memory that grow linearly with the length. ALiBi prefers what is near, and needs no positions in
+the embedding.
 """
 
 import argparse
