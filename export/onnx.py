@@ -97,7 +97,7 @@ def _encoder(model: Transformer) -> tf.types.experimental.GenericFunction:
 
 def _decoder(model: Transformer) -> tf.types.experimental.GenericFunction:
     # Keys and values: (layers, batch, heads, length, width)
-    cached = model.decoder.layers[0].attention.init_cache(1, 1)
+    cached = model.decoder.layers[0].self_attention.init_cache(1, 1)
     shapes = [
         (model.decoder.num_layers, None, tensor.shape[1], None, tensor.shape[3])
         for tensor in cached

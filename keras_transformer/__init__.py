@@ -3,20 +3,20 @@
 Importing this package imports neither Keras nor TensorFlow: each public name is loaded when it is
 first used.
 
-Keras loads files with our layers, losses, metrics, schedules and models without custom objects: it
-knows the classes as soon as both Keras and this package are imported, in any order.
+Keras loads files with our layers, losses, metrics, schedules and models without custom objects once
+a name has been imported, as by `from keras_transformer import EncoderLayer`, or after
+`import keras, keras_transformer`. If you import this package before Keras and use no name of it,
+write `from keras_transformer import Transformer` before you load a file.
 """
 
 import importlib
-import importlib.util
 import sys
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
 
 _MODULES = {
+    "AlibiPositions": "layers",
     "Decoder": "layers",
     "DecoderLayer": "layers",
     "Encoder": "layers",
@@ -26,8 +26,12 @@ _MODULES = {
     "MaskedLabelSmoothedCrossentropy": "losses",
     "MultiHeadAttention": "layers",
     "Perplexity": "metrics",
+    "PositionScheme": "layers",
     "PositionalEmbedding": "layers",
     "PositionalEncoding": "layers",
+    "Residual": "layers",
+    "RotaryPositions": "layers",
+    "T5Positions": "layers",
     "TiedProjection": "layers",
     "Transformer": "models",
     "TransformerConfig": "config",
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
     from .interchange import to_keras as to_keras
     from .interchange import to_keras_hub as to_keras_hub
     from .interchange import to_torch as to_torch
+    from .layers import AlibiPositions as AlibiPositions
     from .layers import Decoder as Decoder
     from .layers import DecoderLayer as DecoderLayer
     from .layers import Encoder as Encoder
@@ -63,6 +68,10 @@ if TYPE_CHECKING:
     from .layers import MultiHeadAttention as MultiHeadAttention
     from .layers import PositionalEmbedding as PositionalEmbedding
     from .layers import PositionalEncoding as PositionalEncoding
+    from .layers import PositionScheme as PositionScheme
+    from .layers import Residual as Residual
+    from .layers import RotaryPositions as RotaryPositions
+    from .layers import T5Positions as T5Positions
     from .layers import TiedProjection as TiedProjection
     from .losses import MaskedLabelSmoothedCrossentropy as MaskedLabelSmoothedCrossentropy
     from .metrics import MaskedAccuracy as MaskedAccuracy
@@ -79,6 +88,8 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
         globals()[name] = value
+        if sys.modules.get("keras"):
+            _register_classes()
         return value
 
 
@@ -92,42 +103,5 @@ def _register_classes() -> None:
         importlib.import_module(f".{module}", __name__)
 
 
-class _WaitForKeras:
-    """Registers the classes at the end of the import, of Keras or of a module of this package, that
-    imports Keras."""
-
-    is_importing = False
-
-    def find_spec(
-        self, name: str, path: object = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        # Nested imports belong to the outer one.
-        if self.is_importing or (name != "keras" and not name.startswith(f"{__name__}.")):
-            return None
-        self.is_importing = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self.is_importing = False
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
-
-        def execute_and_register(module: ModuleType) -> None:
-            self.is_importing = True
-            try:
-                execute(module)
-            finally:
-                self.is_importing = False
-            if sys.modules.get("keras") and self in sys.meta_path:
-                sys.meta_path.remove(self)
-                _register_classes()
-
-        spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
-        return spec
-
-
 if sys.modules.get("keras"):
     _register_classes()
-else:
-    sys.meta_path.insert(0, _WaitForKeras())

@@ -6,12 +6,15 @@ A layer's constructor checks an argument where it becomes an attribute:
 
 NumPy's integers become ints, and integers given for floats stay as they are. A bool is not a number.
 With `optional=True`, None is accepted as well.
+
+The fields of a configuration name the same functions (`config/values.py`), and so do the options of
+a command (`commands/options.py`).
 """
 
+import math
 import numbers
 import reprlib
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .errors import ConfigError
@@ -46,46 +49,73 @@ def integer(
     value = int(value)
     if at_least is not None:
         require(value >= at_least, name, f"at least {at_least}", value)
-    if at_most is not None:
-        require(value <= at_most, name, f"at most {at_most:,}", value)
+    _require_at_most(at_most, name, value)
     return value
 
 
-def positive_int(name: str, value: Any, *, optional: bool = False) -> Any:
+def positive_int(
+    name: str, value: Any, *, at_most: int | None = None, optional: bool = False
+) -> Any:
     """Returns an integer above 0."""
-    value = integer(name, value, optional=optional)
+    value = integer(name, value, at_most=at_most, optional=optional)
     require(value is None or value > 0, name, "positive", value)
     return value
 
 
-def non_negative_int(name: str, value: Any, *, optional: bool = False) -> Any:
+def non_negative_int(
+    name: str, value: Any, *, at_most: int | None = None, optional: bool = False
+) -> Any:
     """Returns an integer of at least 0."""
-    return integer(name, value, at_least=0, optional=optional)
+    return integer(name, value, at_least=0, at_most=at_most, optional=optional)
 
 
-def number(name: str, value: Any, *, optional: bool = False) -> Any:
-    """Returns an integer or a float."""
+def number(
+    name: str,
+    value: Any,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    optional: bool = False,
+) -> Any:
+    """Returns an integer or a float, within limits."""
     if value is None and optional:
         return None
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     require(is_number, name, _type_rule("float", optional), value)
+    if at_least is not None:
+        require(value >= at_least, name, f"at least {at_least}", value)
+    _require_at_most(at_most, name, value)
     return value
 
 
-def positive_float(name: str, value: Any, *, optional: bool = False) -> Any:
+def finite_number(
+    name: str, value: Any, *, at_least: float | None = None, optional: bool = False
+) -> Any:
+    """Returns a finite number, of at least a limit."""
+    value = number(name, value, at_least=at_least, optional=optional)
+    require(value is None or _is_finite(value), name, "finite", value)
+    return value
+
+
+def positive_float(
+    name: str, value: Any, *, at_most: float | None = None, optional: bool = False
+) -> Any:
     """Returns a finite number above 0."""
     value = number(name, value, optional=optional)
-    # An integer beyond the largest float counts as infinite.
-    is_valid = value is None or 0 < value <= sys.float_info.max
+    is_valid = value is None or (value > 0 and _is_finite(value))
     require(is_valid, name, "positive and finite", value)
+    _require_at_most(at_most, name, value)
     return value
 
 
-def non_negative_float(name: str, value: Any, *, optional: bool = False) -> Any:
+def non_negative_float(
+    name: str, value: Any, *, at_most: float | None = None, optional: bool = False
+) -> Any:
     """Returns a finite number of at least 0."""
     value = number(name, value, optional=optional)
-    is_valid = value is None or 0 <= value <= sys.float_info.max
+    is_valid = value is None or (value >= 0 and _is_finite(value))
     require(is_valid, name, "at least 0 and finite", value)
+    _require_at_most(at_most, name, value)
     return value
 
 
@@ -124,6 +154,68 @@ def one_of(name: str, value: Any, choices: Sequence[str], *, optional: bool = Fa
     return value
 
 
+def text(name: str, value: Any, *, optional: bool = False) -> Any:
+    """Returns a text."""
+    is_valid = isinstance(value, str) or (optional and value is None)
+    require(is_valid, name, _type_rule("str", optional), value)
+    return value
+
+
+def text_not_empty(name: str, value: Any, *, optional: bool = False) -> Any:
+    """Returns a text that is not empty."""
+    require(text(name, value, optional=optional) != "", name, "a text that is not empty", value)
+    return value
+
+
+def text_not_blank(name: str, value: Any, *, optional: bool = False) -> Any:
+    """Returns a text that is more than white space."""
+    is_valid = text(name, value, optional=optional) is None or value.strip() != ""
+    require(is_valid, name, "a text that is not blank", value)
+    return value
+
+
+def picture_path(name: str, value: Any) -> Any:
+    """Returns the path of a picture, or of a page that shows one."""
+    is_valid = text(name, value).lower().endswith((".png", ".svg", ".pdf", ".html"))
+    require(is_valid, name, "a file ending in .png, .svg, .pdf or .html", value)
+    return value
+
+
+def list_of(name: str, value: Any, item: Callable[..., Any], *, optional: bool = False) -> Any:
+    """Returns a list of one or more values, each of which passes the check `item`."""
+    if value is None and optional:
+        return None
+    is_valid = isinstance(value, list) and len(value) > 0
+    require(is_valid, name, "a list of one or more values", value)
+    return [item(f"{name}[{place}]", element) for place, element in enumerate(value)]
+
+
+def with_sliding_window(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
+    """Returns options in which `sliding_window` replaces its former name, `neighborhood`.
+
+    A neighborhood has r = 2w - 1 positions, where w is the sliding window.
+
+    Args:
+        values: options by name, such as the configuration of a saved model.
+        section: what comes before a name in messages, such as "model.". Defaults to "".
+
+    Raises:
+        ConfigError: The neighborhood is not positive and odd, or both names are given.
+    """
+    values = dict(values)
+    if "neighborhood" in values:
+        neighborhood, name = values.pop("neighborhood"), f"{section}neighborhood"
+        neighborhood = integer(name, neighborhood, optional=True)
+        sliding_window = values.setdefault("sliding_window", None)
+        if neighborhood is not None:
+            is_odd = neighborhood > 0 and neighborhood % 2 == 1
+            require(is_odd, name, "positive and odd", neighborhood)
+            rule = f"null if neighborhood={neighborhood}"
+            require(sliding_window is None, f"{section}sliding_window", rule, sliding_window)
+            values["sliding_window"] = (neighborhood + 1) // 2
+    return values
+
+
 def plain(value: Any) -> Any:
     """Returns an integer of NumPy as an int, and other values as they are."""
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
@@ -141,3 +233,16 @@ _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 200
 
 def _type_rule(type_name: str, optional: bool) -> str:
     return f"of type {type_name}{' or null' if optional else ''}"
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        # An integer beyond the largest float.
+        return False
+
+
+def _require_at_most(limit: float | None, name: str, value: Any) -> None:
+    if limit is not None and value is not None:
+        require(value <= limit, name, f"at most {limit:,}", value)

@@ -33,3 +33,12 @@ def flash_attention_of(
 ) -> bool | None:
     """Returns the argument `flash_attention`, or what stands for it in the global configuration."""
     return attention._flash_attention
+
+
+def is_compiling() -> bool:
+    """Returns whether PyTorch is compiling: then a look at values would break its graph."""
+    if keras.backend.backend() != "torch":
+        return False
+    import torch
+
+    return torch.compiler.is_compiling()

@@ -1,11 +1,16 @@
 """Masks of attention: boolean, True = attend, of shape (batch, target length, source length)."""
 
 import functools
-from typing import Annotated
+from typing import Any
 
+import keras
+import numpy as np
 from keras import ops
 from keras.src.backend.common.masking import get_keras_mask
 
+from .checks import require
+from .errors import ConfigError
+from .keras_versions import is_compiling
 from .tensors import Tensor
 
 PADDING_ID = 0
@@ -14,51 +19,114 @@ PADDING_ID = 0
 def implicit_mask(tensor: Tensor) -> Tensor | None:
     """Returns the mask that Keras attached to a tensor, or None.
 
-    Keras hands it to a layer's `mask` argument only if the layer is called with a single tensor. It
-    is no attribute of JAX's tensors, and Keras has no public name for it.
+    Keras passes it to a layer's `mask` argument only if the layer is called with a single tensor.
+    JAX's tensors cannot hold it as an attribute, and Keras has no public function that finds it.
     """
     return get_keras_mask(tensor)
 
 
-def padding_mask(
-    token_ids: Annotated[Tensor, "int (batch, length)"], padding_id: int | None = PADDING_ID
-) -> Annotated[Tensor, "bool (batch, length)"]:
+def as_mask(name: str, mask: Any) -> Tensor | None:
+    """Returns a mask as a boolean tensor: from a tensor, a NumPy array or a list, or None from None.
+
+    Raises:
+        ConfigError: A floating-point mask has values other than 0 and 1, such as the -1e9 that other
+            libraries add to scores. Only checked where values are known.
+    """
+    if mask is None:
+        return None
+    refuse_ragged(name, mask)
+    if not hasattr(mask, "dtype"):
+        mask = np.asarray(mask)
+    dtype = keras.backend.standardize_dtype(mask.dtype)
+    if dtype == "bool":
+        return mask if keras.utils.is_keras_tensor(mask) else ops.convert_to_tensor(mask)
+    if keras.backend.is_float_dtype(dtype):
+        values = known_values(mask)
+        if values is not None and values.size:
+            wrong = values[(values != 0) & (values != 1)]
+            rule = "boolean, True = attend, or hold only 0 and 1"
+            require(wrong.size == 0, name, rule, wrong.ravel()[0].item() if wrong.size else None)
+    return ops.cast(mask, "bool")
+
+
+def known_values(tensor: Any) -> np.ndarray | None:
+    """Returns the values of a tensor, or None if they are not known, as while a graph is made."""
+    if keras.utils.is_keras_tensor(tensor) or is_compiling():
+        return None
+    try:
+        return np.asarray(tensor, "float64")
+    except (TypeError, ValueError, NotImplementedError, RuntimeError):
+        return None
+
+
+def refuse_ragged(name: str, inputs: object) -> None:
+    """Raises a ConfigError if inputs are a `tf.RaggedTensor`."""
+    if type(inputs).__name__ == "RaggedTensor":
+        raise ConfigError(
+            f"{name} must not be ragged: pad it first, with to_tensor(); received a RaggedTensor"
+        )
+
+
+def padding_mask(token_ids: Tensor, padding_id: int | None = PADDING_ID) -> Tensor:
     """Returns True where a token is not padding, in the shape of Keras' implicit masks.
 
     Without a padding id, no token is padding.
+
+    Args:
+        token_ids: int (batch, length).
+        padding_id: int or None. Defaults to 0.
+
+    Returns:
+        bool (batch, length).
     """
     if padding_id is None:
         return ops.ones_like(token_ids, dtype="bool")
     return ops.not_equal(token_ids, padding_id)
 
 
-def causal_mask(
-    query_positions: Annotated[Tensor, "int (number of queries,)"],
-    key_positions: Annotated[Tensor, "int (number of keys,)"],
-) -> Annotated[Tensor, "bool (1, number of queries, number of keys)"]:
-    """Returns True where a key is at the position of a query, or before it."""
-    return ops.expand_dims(query_positions[:, None] >= key_positions[None, :], 0)
+def causal_mask(query_positions: Tensor, key_positions: Tensor) -> Tensor:
+    """Returns True where a key is at the position of a query, or before it.
 
+    Args:
+        query_positions: int (..., number of queries), with or without the axis of the batch.
+        key_positions: int (..., number of keys).
 
-def neighborhood_mask(
-    query_positions: Annotated[Tensor, "int (number of queries,)"],
-    key_positions: Annotated[Tensor, "int (number of keys,)"],
-    neighborhood: int,
-    use_causal_mask: bool = False,
-) -> Annotated[Tensor, "bool (1, number of queries, number of keys)"]:
-    """Returns True where a key is in the neighborhood of a query.
-
-    A neighborhood has r positions: the query's position and `r // 2` on either side. A causal mask
-    excludes those after the query.
+    Returns:
+        bool (1 or batch, number of queries, number of keys).
     """
-    reach = neighborhood // 2
-    distance = key_positions[None, :] - query_positions[:, None]
-    mask = ops.logical_and(distance >= -reach, distance <= (0 if use_causal_mask else reach))
-    return ops.expand_dims(mask, 0)
+    return _with_batch_axis(query_positions[..., :, None] >= key_positions[..., None, :])
+
+
+def sliding_window_mask(
+    query_positions: Tensor,
+    key_positions: Tensor,
+    sliding_window: int,
+    use_causal_mask: bool = False,
+) -> Tensor:
+    """Returns True where a key is less than `sliding_window` positions away from a query.
+
+    With a causal mask, only the keys at the position of the query and before it count.
+
+    Args:
+        query_positions: int (..., number of queries), with or without the axis of the batch.
+        key_positions: int (..., number of keys).
+        sliding_window: int. w; section 4 of the paper calls 2w - 1 positions a neighborhood r.
+        use_causal_mask: bool. Defaults to False.
+
+    Returns:
+        bool (1 or batch, number of queries, number of keys).
+    """
+    distance = key_positions[..., None, :] - query_positions[..., :, None]
+    farthest = 0 if use_causal_mask else sliding_window - 1
+    mask = ops.logical_and(distance >= 1 - sliding_window, distance <= farthest)
+    return _with_batch_axis(mask)
+
+
+def _with_batch_axis(mask: Tensor) -> Tensor:
+    return mask if len(mask.shape) == 3 else ops.expand_dims(mask, 0)
 
 
 def combine(*masks: Tensor | None) -> Tensor | None:
-    """Returns the conjunction of masks that broadcast against each other; None stands for no
-    restriction."""
+    """Returns the conjunction of masks that broadcast against each other, or None if all are."""
     given = [ops.cast(mask, "bool") for mask in masks if mask is not None]
     return functools.reduce(ops.logical_and, given) if given else None

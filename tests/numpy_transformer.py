@@ -119,7 +119,7 @@ def score_bias(layer, distances, causal):
         return -np.array(alibi_slopes(layer.num_heads))[:, None, None] * np.abs(distances)[:, None]
     if layer.relative_positions == "t5":
         buckets = np.vectorize(t5_bucket)(distances, causal)
-        return np.moveaxis(array(layer.relative_bias.embeddings)[buckets], -1, 1)
+        return np.moveaxis(array(layer.position_scheme.embeddings)[buckets], -1, 1)
     return np.zeros((1, 1, 1, 1))
 
 
@@ -152,12 +152,12 @@ def t5_bucket(distance, causal, buckets=32, max_distance=128):
     return first + min(logarithmic, buckets - 1)
 
 
-def neighborhood_mask(length, neighborhood):
+def window_mask(length, sliding_window):
     """The positions that each position attends to in restricted self-attention (section 4); all if
     None."""
     positions = np.arange(length)
-    reach = length if neighborhood is None else (neighborhood - 1) // 2
-    return np.abs(positions[:, None] - positions[None, :]) <= reach
+    window = length if sliding_window is None else sliding_window
+    return np.abs(positions[:, None] - positions[None, :]) < window
 
 
 def layer_norm(layer, x):
@@ -204,22 +204,22 @@ def encoder_layer(layer, x, mask=None, causal=False):
 
 def decoder_layer(layer, x, source=None, target_mask=None, source_mask=None, causal=True):
     """Masks are (batch, length), True = a real token."""
-    mask = neighborhood_mask(x.shape[1], layer.neighborhood)
+    mask = window_mask(x.shape[1], layer.sliding_window)
     if target_mask is not None:
         mask = mask & target_mask[:, None, :]
     x = residual(
-        layer.attention_residual,
+        layer.self_attention_residual,
         x,
         lambda hidden: multi_head_attention(
-            layer.attention, hidden, hidden, mask=mask, causal=causal
+            layer.self_attention, hidden, hidden, mask=mask, causal=causal
         )[0],
     )
     if source is not None:
         mask = None if source_mask is None else source_mask[:, None, :]
         x = residual(
-            layer.source_attention_residual,
+            layer.cross_attention_residual,
             x,
-            lambda h: multi_head_attention(layer.source_attention, h, source, mask=mask)[0],
+            lambda h: multi_head_attention(layer.cross_attention, h, source, mask=mask)[0],
         )
     return residual(layer.feed_forward_residual, x, lambda h: feed_forward(layer.feed_forward, h))
 

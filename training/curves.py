@@ -8,10 +8,10 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from keras_transformer.checks import picture_path
 from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import replacing
-from keras_transformer.rules import PicturePath, check
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -128,7 +128,7 @@ def plot_training(
             log.
         InvalidFileError: A log is damaged, or empty.
     """
-    check("output", os.fspath(path), PicturePath)
+    picture_path("output", os.fspath(path))
     if os.fspath(path).lower().endswith(".html"):
         page = training_page(model_dirs)
         with replacing(path) as temporary:

@@ -7,15 +7,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from keras_transformer.checks import require, shown
+from keras_transformer.checks import one_of, require, shown, with_sliding_window
 from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
-from keras_transformer.config.model import PRESETS, PresetName
+from keras_transformer.config.model import PRESETS
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.config.values import check_keys, from_dict, section_of
 from keras_transformer.config.yaml_file import naming_source, parse_value, read_sections, yaml_of
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.rules import check
 
 # What may be changed in a model whose weights are taken over.
 _RATES = ("dropout", "attention_dropout", "activation_dropout")
@@ -53,6 +52,9 @@ def load_recipe(
     """
     initial = None if init_from is None else init_from.read_config()
     sections = {} if recipe is None else read_recipe(recipe)
+    if isinstance(sections.get("model"), dict):
+        with naming_source(recipe):
+            sections["model"] = with_sliding_window(sections["model"], "model.")
     for override in overrides:
         with naming_source(_shown(override)):
             _set(sections, override)
@@ -140,7 +142,8 @@ def _set(sections: Sections, override: str) -> None:
         require(isinstance(inner, dict), ".".join(path[:depth]), "a mapping", inner)
         values[section] = dict(inner)
         values = values[section]
-    values[name] = parse_value(value)
+    given = {name: parse_value(value)}
+    values |= with_sliding_window(given, "model.") if path == ["model"] else given
 
 
 def _resolve(sections: Sections, initial: Config | None) -> Config:
@@ -154,7 +157,7 @@ def _resolve(sections: Sections, initial: Config | None) -> Config:
         if name in model:
             raise ConfigError(f"model.{name} follows from tokenizer.vocab_size; set that instead")
     if "preset" in model:
-        check("model.preset", model["preset"], PresetName)
+        one_of("model.preset", model["preset"], tuple(PRESETS))
     changes = {name: value for name, value in model.items() if name != "preset"}
     if initial is not None:
         return _continued(

@@ -6,14 +6,14 @@ import json
 import os
 import pathlib
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
+from ..checks import require, text_not_empty
 from ..errors import ConfigError
-from ..rules import NotEmpty, Rule
 from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar
 from ..runtime.standard_streams import write_lines
-from .options import Directory, ExistingFile, InputFile, Parser, check_outputs
+from .options import Parser, check_outputs, directory, existing_file, input_file
 from .trained import (
     glossary_of,
     load_translator,
@@ -31,20 +31,19 @@ if TYPE_CHECKING:
     from ..translation import Translator
 
 _FORMATS: dict[str, "Format"] = {".html": "html", ".md": "markdown"}
-ReportPath = Annotated[
-    NotEmpty,
-    Rule(
-        f"a path that ends in {' or '.join(_FORMATS)}",
-        lambda path: pathlib.Path(path).suffix in _FORMATS,
-    ),
-]
+
+
+def _report_path(name: str, path: str) -> str:
+    has_format = pathlib.Path(text_not_empty(name, path)).suffix in _FORMATS
+    require(has_format, name, f"a path that ends in {' or '.join(_FORMATS)}", path)
+    return path
 
 
 def add_evaluate_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --source test.en --reference test.de"
     parser.add_model_dir()
-    parser.add_option("--source", InputFile, "FILE", "sentences, one per line", required=True)
-    parser.add_option("--reference", InputFile, "FILE", "their translations", required=True)
+    parser.add_option("--source", input_file, "FILE", "sentences, one per line", required=True)
+    parser.add_option("--reference", input_file, "FILE", "their translations", required=True)
     parser.add_tokenize()
     parser.add_json()
     parser.add_precision()
@@ -104,12 +103,12 @@ def run_evaluate(options: argparse.Namespace) -> None:
 def add_score_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --source test.en --target test.de"
     parser.add_model_dir()
-    parser.add_option("--source", InputFile, "FILE", "sentences, one per line", required=True)
-    parser.add_option("--target", InputFile, "FILE", "their translations", required=True)
+    parser.add_option("--source", input_file, "FILE", "sentences, one per line", required=True)
+    parser.add_option("--target", input_file, "FILE", "their translations", required=True)
     parser.add_tag()
     parser.add_option(
         "--reverse-model-dir",
-        Directory,
+        directory,
         "DIR",
         "a model of the opposite direction: print instead how well both models agree that the "
         "pair is a "
@@ -153,23 +152,23 @@ def run_score(options: argparse.Namespace) -> None:
 def add_compare_options(parser: Parser) -> None:
     parser.example = "--source test.en --reference test.de --model-dir models/a models/b"
     help = "sentences, one per line: a file for each test set"
-    parser.add_paths("--source", help, required=True, rule=ExistingFile)
+    parser.add_paths("--source", help, required=True, check=existing_file)
     help = "their translations by people, in the same order of test sets"
-    parser.add_paths("--reference", help, required=True, rule=ExistingFile)
+    parser.add_paths("--reference", help, required=True, check=existing_file)
     help = "model directories, which translate --source"
-    parser.add_paths("--model-dir", help, rule=Directory, metavar="DIR")
+    parser.add_paths("--model-dir", help, check=directory, metavar="DIR")
     help = (
         "translations of --source by any program: for each system a file for each test set, in "
         "the same order"
     )
-    parser.add_paths("--hypotheses", help, rule=ExistingFile)
+    parser.add_paths("--hypotheses", help, check=existing_file)
     help = "paired bootstrap resampling or approximate randomization (default: bootstrap)"
     parser.add_argument(
         "--test", choices=("bootstrap", "randomization"), default="bootstrap", help=help
     )
     parser.add_tokenize()
     parser.add_option(
-        "--output", ReportPath, "FILE", "also write the report to this .html or .md file"
+        "--output", _report_path, "FILE", "also write the report to this .html or .md file"
     )
     parser.add_overwrite()
     parser.add_json()

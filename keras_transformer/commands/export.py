@@ -5,12 +5,12 @@ import importlib.util
 import logging
 import typing
 
+from ..checks import text_not_empty
 from ..config.values import SignatureName, source_language
 from ..errors import ConfigError, DamagedFileError, MissingPackageError
-from ..rules import NotEmpty, check
 from ..runtime.packages import EXTRAS, tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .options import ExistingDirectory, Languages, OutputDirectory, Parser, ServablePath
+from .options import Parser, existing_directory, languages, output_directory, servable_path
 from .trained import load_translator, read_trained
 
 if typing.TYPE_CHECKING:
@@ -25,7 +25,7 @@ def add_export_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --output servable/en-de"
     parser.add_model_dir()
     help = "the directory in which the next version is written"
-    parser.add_option("--output", OutputDirectory, "DIR", help, required=True)
+    parser.add_option("--output", output_directory, "DIR", help, required=True)
     formats = ("saved-model", "ctranslate2", "hugging-face", "onnx")
     help = "what to write (default: saved-model)"
     parser.add_argument("--format", choices=formats, default="saved-model", help=help)
@@ -51,15 +51,15 @@ def add_export_options(parser: Parser) -> None:
         )
     with parser.group("model card"):
         help = "such as en-de; documents are divided by the rules of the first (default: unknown)"
-        parser.add_option("--languages", Languages, "PAIR", help)
-        parser.add_option("--license", NotEmpty, "NAME", "of the weights (default: unknown)")
+        parser.add_option("--languages", languages, "PAIR", help)
+        parser.add_option("--license", text_not_empty, "NAME", "of the weights (default: unknown)")
 
 
 def run_export(options: argparse.Namespace) -> None:
     """Write a SavedModel for TensorFlow Serving, or a model for CTranslate2, ONNX or Hugging
     Face."""
     if options.format == "saved-model":
-        check("--output", options.output, ServablePath)
+        servable_path("--output", options.output)
     else:
         _check_saved_model_options(options)
     trained = read_trained(options.model_dir, options)
@@ -167,7 +167,7 @@ def add_import_options(parser: Parser) -> None:
     parser.example = "--from opus-mt-en-de --model-dir models/en-de"
     parser.add_model_dir()
     parser.add_option(
-        "--from", ExistingDirectory, "DIR", "the folder that holds the model", required=True
+        "--from", existing_directory, "DIR", "the folder that holds the model", required=True
     )
 
 

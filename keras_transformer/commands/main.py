@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options of the command whose name is `command`; `rules` has the rules of their values."""
+    """The options of a command, its name (`command`), and the checks of their values (`checks`)."""
     parser = Parser(
         prog="keras-transformer",
         usage="keras-transformer COMMAND ...",

@@ -1,61 +1,105 @@
-"""The options of commands: their parser, rules for their values, and the options that several
+"""The options of commands: their parser, checks of their values, and the options that several
 commands have."""
 
 import argparse
 import contextlib
+import functools
 import glob
 import os
 import re
 import sys
 import textwrap
 import typing
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
 
-from ..config.sections import BeamSize, LengthPenalty
-from ..config.values import Precision, PrecisionOrAuto, Tag
-from ..errors import ConfigError, StreamError
-from ..rules import Count, NotEmpty, Positive, Rule, Sentence, Share, Size, at_most, check
-
-InputFile = Annotated[
-    str,
-    Rule("a file that exists, or - for standard input", lambda path: path == "-" or _is_file(path)),
-]
-ExistingFile = Annotated[str, Rule("a file that exists", lambda path: _is_file(path))]
-InputText = Annotated[
-    str,
-    Rule(
-        "a file that exists, a pattern of files such as 'news-*.en.gz', or - for standard input",
-        lambda path: path == "-" or _is_file(path) or glob.has_magic(path),
-    ),
-]
-Fraction = Annotated[float, Rule("above 0 and below 1", lambda value: 0 < value < 1)]
-Directory = Annotated[
-    NotEmpty, Rule("a directory", lambda path: os.path.isdir(path) or not os.path.exists(path))
-]
-# TensorFlow takes valid UTF-8 only; Python turns other bytes into surrogates.
-_IS_UTF_8 = Rule(
-    "valid UTF-8", lambda text: text.encode(errors="replace") == text.encode(errors="surrogatepass")
+from ..checks import (
+    fraction,
+    non_negative_float,
+    non_negative_int,
+    positive_float,
+    positive_int,
+    require,
+    text_not_blank,
+    text_not_empty,
 )
-SentenceToTranslate = Annotated[Sentence, _IS_UTF_8]
-OutputDirectory = Annotated[Directory, _IS_UTF_8]
-# TensorFlow reads the path of a SavedModel as a pattern.
-ServablePath = Annotated[
-    Directory, Rule("a path without any of * ? [ \\", lambda path: not set("*?[\\") & set(path))
-]
-ExistingDirectory = Annotated[NotEmpty, Rule("a directory that exists", os.path.isdir)]
-Languages = Annotated[
-    str,
-    Rule(
-        "two languages, such as en-de",
-        lambda text: re.fullmatch(r"\w{2,3}(_\w+)?-\w{2,3}(_\w+)?", text) is not None,
-    ),
-]
-OutputName = Annotated[
-    NotEmpty, Rule("a path that ends in a name", lambda path: os.path.basename(path) != "")
-]
-NumDevices = Annotated[Size, at_most(64)]
-Seed = Annotated[Count, at_most(2**32 - 1)]
+from ..config.sections import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY
+from ..config.values import Precision, PrecisionOrAuto, tag
+from ..errors import ConfigError, StreamError
+
+# A function of an option's name and value, which returns the value or raises a ConfigError.
+Check = Callable[[str, Any], Any]
+
+beam_size = functools.partial(positive_int, at_most=MAX_BEAM_SIZE)
+# NumPy takes seeds of 32 bits.
+seed = functools.partial(non_negative_int, at_most=2**32 - 1)
+
+
+def input_file(name: str, path: str) -> str:
+    rule = "a file that exists, or - for standard input"
+    require(path == "-" or _is_file(path), name, rule, path)
+    return path
+
+
+def existing_file(name: str, path: str) -> str:
+    require(_is_file(path), name, "a file that exists", path)
+    return path
+
+
+def input_text(name: str, path: str) -> str:
+    """Checks a path of texts: a file, a pattern of files or standard input."""
+    rule = "a file that exists, a pattern of files such as 'news-*.en.gz', or - for standard input"
+    require(path == "-" or _is_file(path) or glob.has_magic(path), name, rule, path)
+    return path
+
+
+def directory(name: str, path: str) -> str:
+    """Checks the path of a directory, which need not exist."""
+    text_not_empty(name, path)
+    require(os.path.isdir(path) or not os.path.exists(path), name, "a directory", path)
+    return path
+
+
+def existing_directory(name: str, path: str) -> str:
+    require(os.path.isdir(text_not_empty(name, path)), name, "a directory that exists", path)
+    return path
+
+
+def output_directory(name: str, path: str) -> str:
+    return _utf_8(name, directory(name, path))
+
+
+def servable_path(name: str, path: str) -> str:
+    """Checks the path of a SavedModel, which TensorFlow reads as a pattern."""
+    is_literal = not set("*?[\\") & set(directory(name, path))
+    require(is_literal, name, "a path without any of * ? [ \\", path)
+    return path
+
+
+def output_name(name: str, path: str) -> str:
+    """Checks the beginning of the paths of several files."""
+    has_name = os.path.basename(text_not_empty(name, path)) != ""
+    require(has_name, name, "a path that ends in a name", path)
+    return path
+
+
+def sentence_to_translate(name: str, value: str) -> str:
+    return _utf_8(name, text_not_blank(name, value))
+
+
+def languages(name: str, value: str) -> str:
+    """Checks a pair of languages, such as en-de."""
+    is_valid = re.fullmatch(r"\w{2,3}(_\w+)?-\w{2,3}(_\w+)?", value) is not None
+    require(is_valid, name, "two languages, such as en-de", value)
+    return value
+
+
+def _utf_8(name: str, value: str) -> str:
+    # TensorFlow takes valid UTF-8 only; Python turns other bytes into surrogates.
+    is_valid = value.encode(errors="replace") == value.encode(errors="surrogatepass")
+    require(is_valid, name, "valid UTF-8", value)
+    return value
+
 
 # What the help says of options for texts.
 ONE_PER_LINE = (
@@ -71,7 +115,7 @@ def _is_file(path: str) -> bool:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose options have rules, as the fields of a configuration do, and are listed in
+    """A parser whose options have checks, as the fields of a configuration do, and are listed in
     groups."""
 
     example = ""  # of a command: its arguments, with which the help ends
@@ -81,8 +125,8 @@ class Parser(argparse.ArgumentParser):
         # Refuse prefixes of options: they are typing mistakes, or may name another option in a
         # later release.
         super().__init__(**arguments, allow_abbrev=False)
-        self.rules: dict[str, Any] = {}
-        self.set_defaults(rules=self.rules)
+        self.checks: dict[str, Check] = {}
+        self.set_defaults(checks=self.checks)
 
     @contextlib.contextmanager
     def group(self, title: str, description: str | None = None) -> Iterator[None]:
@@ -96,11 +140,25 @@ class Parser(argparse.ArgumentParser):
             return self._group.add_argument(*names, **arguments)
         return super().add_argument(*names, **arguments)
 
-    def add_option(self, name: str, rule: Any, metavar: str, help: str, **arguments: Any) -> None:
-        """Adds an option whose value must obey the rules of an annotation, which `check_options`
-        checks."""
-        self.rules[name] = rule
-        self.add_argument(name, type=rule.__origin__, metavar=metavar, help=help, **arguments)
+    def add_option(
+        self,
+        name: str,
+        check: Check,
+        metavar: str,
+        help: str,
+        type: Callable[[str], Any] = str,
+        **arguments: Any,
+    ) -> None:
+        """Adds an option with a value.
+
+        Args:
+            check: function of the option's name and its value, such as `positive_int`, which
+                `check_options` calls once all options are parsed.
+            type: what the option's text is turned into: `str`, `int` or `float`.
+            **arguments: further arguments of `add_argument`.
+        """
+        self.checks[name] = check
+        self.add_argument(name, type=type, metavar=metavar, help=help, **arguments)
 
     def add_flag(self, name: str, help: str) -> None:
         self.add_argument(name, action="store_true", help=help)
@@ -121,19 +179,19 @@ class Parser(argparse.ArgumentParser):
     # Options that several commands have.
 
     def add_model_dir(self) -> None:
-        self.add_option("--model-dir", Directory, "DIR", "the model directory", required=True)
+        self.add_option("--model-dir", directory, "DIR", "the model directory", required=True)
 
     def add_paths(
         self,
         name: str,
         help: str,
         required: bool = False,
-        rule: Any = InputText,
+        check: Check = input_text,
         metavar: str = "FILE",
     ) -> None:
         """Adds an option for one or several paths, by default of texts, which may be given several
         times."""
-        self.add_option(name, rule, metavar, help, nargs="+", action="extend", required=required)
+        self.add_option(name, check, metavar, help, nargs="+", action="extend", required=required)
 
     def add_json(self) -> None:
         self.add_flag("--json", "print one JSON object")
@@ -144,12 +202,13 @@ class Parser(argparse.ArgumentParser):
                 "hypotheses in each step, up to 1,000; 1 is greedy search (default: "
                 "decoding.beam_size of the model)"
             )
-            self.add_option("--beam-size", BeamSize, "N", help)
+            self.add_option("--beam-size", beam_size, "N", help, type=int)
             help = (
                 "0 to 5; higher for longer translations (default: decoding.length_penalty of "
                 "the model)"
             )
-            self.add_option("--length-penalty", LengthPenalty, "ALPHA", help)
+            check = functools.partial(non_negative_float, at_most=MAX_LENGTH_PENALTY)
+            self.add_option("--length-penalty", check, "ALPHA", help, type=float)
             self.add_flag(
                 "--no-shortlist", "search all tokens although the model directory has a shortlist"
             )
@@ -161,7 +220,7 @@ class Parser(argparse.ArgumentParser):
             f"a tag of the vocabulary, such as '>>de<<', to begin every source with (default: "
             f"{default})"
         )
-        self.add_option("--tag", Tag, "TAG", help)
+        self.add_option("--tag", tag, "TAG", help)
 
     def add_terms(self, keep: bool = False) -> None:
         with self.group("terms"):
@@ -170,12 +229,12 @@ class Parser(argparse.ArgumentParser):
                     "terms to keep as they are, one per line; the model was trained with "
                     "decoding.placeholders=true"
                 )
-                self.add_option("--keep", ExistingFile, "FILE", help)
+                self.add_option("--keep", existing_file, "FILE", help)
             help = (
                 "a glossary: a term, a tab and its translation in each line; the model was "
                 "trained with data.terms"
             )
-            self.add_option("--terms", ExistingFile, "FILE", help)
+            self.add_option("--terms", existing_file, "FILE", help)
 
     def add_overwrite(self) -> None:
         self.add_flag("--overwrite", "replace files that exist already")
@@ -212,16 +271,16 @@ class Parser(argparse.ArgumentParser):
         ):
             self.add_flag("--sample", "draw; the other options of this group need it")
             help = "above 1 for more variety, below 1 for less (default: 1)"
-            self.add_option("--temperature", Positive, "T", help)
-            self.add_option(
-                "--top-k", Size, "K", "draw from the K most probable tokens (default: all)"
-            )
+            self.add_option("--temperature", positive_float, "T", help, type=float)
+            help = "draw from the K most probable tokens (default: all)"
+            self.add_option("--top-k", positive_int, "K", help, type=int)
             help = (
                 "draw from the most probable tokens that have the probability P together "
                 "(default: 1)"
             )
-            self.add_option("--top-p", Share, "P", help)
-            self.add_option("--seed", Seed, "N", "seed of the random numbers (default: 0)")
+            self.add_option("--top-p", fraction, "P", help, type=float)
+            help = "seed of the random numbers (default: 0)"
+            self.add_option("--seed", seed, "N", help, type=int)
 
 
 def check_outputs(
@@ -237,7 +296,7 @@ def check_outputs(
     inputs = [
         (name, file)
         for name, path in _given(options)
-        if options.rules[name] in (InputFile, ExistingFile, InputText)
+        if options.checks[name] in (input_file, existing_file, input_text)
         for file in (path, *glob.glob(path))
         if os.path.exists(file)
     ]
@@ -264,11 +323,11 @@ def check_options(options: argparse.Namespace) -> None:
     not closed."""
     given = _given(options)
     for name, value in given:
-        check(name, value, options.rules[name])
+        options.checks[name](name, value)
     from_input = [
         f"{name} -"
         for name, value in given
-        if value == "-" and options.rules[name] in (InputFile, InputText)
+        if value == "-" and options.checks[name] in (input_file, input_text)
     ]
     if len(from_input) > 1:
         raise ConfigError(f"standard input can be read only once; received {', '.join(from_input)}")
@@ -278,9 +337,9 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def _given(options: argparse.Namespace) -> list[tuple[str, Any]]:
-    """The values of options that have rules, each with the option's name."""
+    """The values of options that have checks, each with the option's name."""
     values = {
-        name: getattr(options, name.removeprefix("--").replace("-", "_")) for name in options.rules
+        name: getattr(options, name.removeprefix("--").replace("-", "_")) for name in options.checks
     }
     return [
         (name, item)

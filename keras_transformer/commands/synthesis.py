@@ -5,12 +5,19 @@ import contextlib
 import dataclasses
 from typing import Literal
 
-from ..checks import require
-from ..config.sections import AugmentConfig, BeamSize
+from ..checks import positive_int, probability, require
+from ..config.sections import AugmentConfig
 from ..errors import ConfigError, InvalidFileError
-from ..rules import Probability
 from ..runtime.packages import tensorflow_backend
-from .options import ONE_PER_LINE, SAMPLING, OutputName, Parser, Seed, check_needs, check_outputs
+from .options import (
+    ONE_PER_LINE,
+    SAMPLING,
+    Parser,
+    check_needs,
+    check_outputs,
+    output_name,
+    seed,
+)
 from .trained import load_translator, read_trained, sampling_of
 
 _SHARES = {
@@ -38,15 +45,11 @@ def add_synthesize_options(parser: Parser) -> None:
         "write the pairs to NAME.source and NAME.target, to train on, and how they were made "
         "to NAME.json"
     )
-    parser.add_option("--output", OutputName, "NAME", help, required=True)
+    parser.add_option("--output", output_name, "NAME", help, required=True)
     parser.add_overwrite()
     with parser.group("choice", "With --source and --target."):
-        parser.add_option(
-            "--n-best",
-            BeamSize,
-            "N",
-            "how many translations to choose from (default: the beam size)",
-        )
+        help = "how many translations to choose from (default: the beam size)"
+        parser.add_option("--n-best", positive_int, "N", help, type=int)
         help = "compare sentences by sentence BLEU or chrF (default: bleu)"
         parser.add_argument("--metric", choices=("bleu", "chrf"), help=help)
     # Not chosen by a measurement, because a resumed run must use the same precision.
@@ -117,11 +120,13 @@ def add_augment_options(parser: Parser) -> None:
     parser.add_paths("--source", f"sentences, {ONE_PER_LINE}", required=True)
     parser.add_paths("--target", "their translations, one per line")
     help = "write the changed text to NAME.source and, with --target, NAME.target"
-    parser.add_option("--output", OutputName, "NAME", help, required=True)
+    parser.add_option("--output", output_name, "NAME", help, required=True)
     parser.add_overwrite()
     for name, help in _SHARES.items():
-        parser.add_option(f"--{name.replace('_', '-')}", Probability, "SHARE", help, default=0.0)
-    parser.add_option("--seed", Seed, "N", "seed of the random numbers (default: 1)", default=1)
+        option = f"--{name.replace('_', '-')}"
+        parser.add_option(option, probability, "SHARE", help, type=float, default=0.0)
+    help = "seed of the random numbers (default: 1)"
+    parser.add_option("--seed", seed, "N", help, type=int, default=1)
     parser.epilog = (
         "A share of the lines, from 0 to 1, is changed in each of these ways, as data.augment "
         "does in training. URLs, "

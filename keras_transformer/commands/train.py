@@ -2,17 +2,17 @@
 `build-shortlist`."""
 
 import argparse
+import functools
 import json
 import os
 from typing import TYPE_CHECKING, Literal
 
-from ..checks import require
+from ..checks import number, positive_int, require, text_not_empty
 from ..config import DataConfig
 from ..errors import ConfigError
-from ..rules import NotEmpty, Size
 from ..runtime.packages import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .options import Directory, ExistingDirectory, Fraction, NumDevices, Parser, check_outputs
+from .options import Parser, check_outputs, directory, existing_directory
 from .trained import load_translator, read_trained
 
 if TYPE_CHECKING:
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from keras_transformer.training.text.corpus import SentencePairs
     from keras_transformer.training.text.filters import HeldOut
     from keras_transformer.training.text.text_files import Corpus
+
+
+# TensorFlow takes a while to set up each part of a CPU.
+_num_devices = functools.partial(positive_int, at_most=64)
+
+
+def _valid_fraction(name: str, value: float) -> float:
+    require(0 < number(name, value) < 1, name, "above 0 and below 1", value)
+    return value
 
 
 def _add_text_options(parser: Parser) -> None:
@@ -33,7 +42,7 @@ def _add_text_options(parser: Parser) -> None:
         parser.add_paths("--target", "their translations, one per line")
         parser.add_paths("--pairs", "files with a sentence, a tab and its translation in each line")
         parser.add_option(
-            "--tfds", NotEmpty, "NAME", "a translation dataset of tensorflow-datasets"
+            "--tfds", text_not_empty, "NAME", "a translation dataset of tensorflow-datasets"
         )
     with parser.group("validation text", "Give it in one way as well; --tfds brings its own."):
         parser.add_paths("--valid-source", "sentences, one per line")
@@ -42,14 +51,15 @@ def _add_text_options(parser: Parser) -> None:
             "--valid-pairs", "files with a sentence, a tab and its translation in each line"
         )
         help = "hold out this share of the training text, chosen by a hash of each pair"
-        parser.add_option("--valid-fraction", Fraction, "F", help)
-        parser.add_option("--valid-size", Size, "N", "hold out N pairs of the training text")
+        parser.add_option("--valid-fraction", _valid_fraction, "F", help, type=float)
+        help = "hold out N pairs of the training text"
+        parser.add_option("--valid-size", positive_int, "N", help, type=int)
     with parser.group("recipe"):
         help = (
             "a .yaml file, or the name of a recipe that comes with the package (default: the "
             "paper's base model)"
         )
-        parser.add_option("--config", NotEmpty, "RECIPE", help)
+        parser.add_option("--config", text_not_empty, "RECIPE", help)
         help = "replace values of the recipe, such as model.d_model=256"
         parser.add_argument(
             "--set", nargs="+", action="extend", default=[], metavar="SECTION.KEY=VALUE", help=help
@@ -133,15 +143,15 @@ def add_train_options(parser: Parser) -> None:
     _add_text_options(parser)
     with parser.group("training run"):
         parser.add_option(
-            "--model-dir", Directory, "DIR", "the model directory; required for training"
+            "--model-dir", directory, "DIR", "the model directory; required for training"
         )
         help = (
             "start from the model in this directory: weights, tokenizers, and sections model, "
             "tokenizer and decoding"
         )
-        parser.add_option("--init-from", ExistingDirectory, "DIR", help)
+        parser.add_option("--init-from", existing_directory, "DIR", help)
         help = "number of GPUs, or of parts of the CPU, at most 64 (default: all GPUs, or one CPU)"
-        parser.add_option("--devices", NumDevices, "N", help)
+        parser.add_option("--devices", _num_devices, "N", help, type=int)
         parser.add_flag(
             "--allow-changed-text", "resume a training run although its text has changed"
         )
@@ -229,10 +239,10 @@ def _read_text(
 def add_average_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --last 5"
     parser.add_model_dir()
-    parser.add_option(
-        "--last", Size, "N", "the last N checkpoints (default: training.average_last of the recipe)"
-    )
-    parser.add_option("--best", Size, "N", "the N checkpoints with the best validation score")
+    help = "the last N checkpoints (default: training.average_last of the recipe)"
+    parser.add_option("--last", positive_int, "N", help, type=int)
+    help = "the N checkpoints with the best validation score"
+    parser.add_option("--best", positive_int, "N", help, type=int)
 
 
 def run_average(options: argparse.Namespace) -> None:
@@ -261,7 +271,7 @@ def add_shortlist_options(parser: Parser) -> None:
     parser.add_paths("--target", "their translations, by people or by the model", required=True)
     parser.add_option(
         "--links",
-        NotEmpty,
+        text_not_empty,
         "FILE",
         "also write a line for each pair: which of its subwords are translations of each other, "
         "such as 0-0 1-2; "

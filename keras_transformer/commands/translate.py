@@ -3,33 +3,32 @@
 import argparse
 import codecs
 import contextlib
+import functools
 import itertools
 import logging
 import pathlib
 import sys
 import typing
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from ..checks import require
-from ..config.model import AttentionKind, AttentionView, HeadChoice, LayerChoice
-from ..config.sections import BeamSize
+from ..checks import non_negative_int, picture_path, positive_int, require
+from ..config.model import AttentionKind, AttentionView, head_choice, layer_choice
 from ..config.values import Language
 from ..errors import ConfigError
-from ..rules import Count, PicturePath, at_most, check
 from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar, counted
 from ..runtime.standard_streams import arriving_lines, standard_input, write_lines
 from .options import (
     SAMPLING,
-    Directory,
-    ExistingDirectory,
-    ExistingFile,
     Parser,
-    SentenceToTranslate,
-    ServablePath,
     check_needs,
     check_outputs,
+    directory,
+    existing_directory,
+    existing_file,
+    sentence_to_translate,
+    servable_path,
 )
 from .trained import LINES_PER_BLOCK, load_translator, log_truncated, read_trained, sampling_of
 
@@ -44,9 +43,9 @@ def add_translate_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de < test.en > test.de"
     parser.add_model_dir()
     help = "write N lines per sentence: its line number, score and translation, separated by tabs"
-    parser.add_option("--n-best", BeamSize, "N", help)
+    parser.add_option("--n-best", positive_int, "N", help, type=int)
     parser.add_option(
-        "--prefix", ExistingFile, "FILE", "the beginnings of the translations, one per line"
+        "--prefix", existing_file, "FILE", "the beginnings of the translations, one per line"
     )
     parser.add_flag("--documents", "translate the sentences of each line one by one")
     parser.add_argument(
@@ -161,30 +160,30 @@ def _translate_documents(
 def add_plot_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --text 'Dogs run.' --output attention.svg"
     parser.add_paths(
-        "--model-dir", "the model directories, one for --text", rule=Directory, metavar="DIR"
+        "--model-dir", "the model directories, one for --text", check=directory, metavar="DIR"
     )
     # The former command plot-training took the directories as plain arguments.
-    parser.add_option("model_dirs", Directory, "DIR", argparse.SUPPRESS, nargs="*")
+    parser.add_option("model_dirs", directory, "DIR", argparse.SUPPRESS, nargs="*")
     help = (
         "a .png, .svg or .pdf file; or a .html file, a page that shows numbers and, with "
         "--text, every head"
     )
-    parser.add_option("--output", PicturePath, "FILE", help, required=True)
+    parser.add_option("--output", picture_path, "FILE", help, required=True)
     parser.add_overwrite()
     with parser.group("attention"):
         help = "draw what the translation of this sentence attends to"
-        parser.add_option("--text", SentenceToTranslate, "SENTENCE", help)
+        parser.add_option("--text", sentence_to_translate, "SENTENCE", help)
         help = (
             "from the translation to the source, in the encoder, or in the decoder (default: cross)"
         )
         parser.add_argument("--kind", choices=typing.get_args(AttentionKind), help=help)
         parser.add_option(
-            "--layer", LayerChoice, "N", "a layer, from 1, or all (default: the last)"
+            "--layer", layer_choice, "N", "a layer, from 1, or all (default: the last)"
         )
         help = (
             "a head, from 1 (default: all; with training.guided_alignment, the first, which aligns)"
         )
-        parser.add_option("--head", HeadChoice, "N", help)
+        parser.add_option("--head", head_choice, "N", help)
         parser.add_tag()
 
 
@@ -219,11 +218,12 @@ def run_plot(options: argparse.Namespace) -> None:
 
 def add_serve_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de"
-    parser.add_option("--model-dir", Directory, "DIR", "the model directory")
+    parser.add_option("--model-dir", directory, "DIR", "the model directory")
     help = "or a SavedModel, as export writes it: the directory of all versions, or of one"
-    parser.add_option("--servable", ExistingDirectory, "DIR", help)
-    port = Annotated[Count, at_most(65_535)]
-    parser.add_option("--port", port, "N", "0 takes a free one (default: 8501)", default=8501)
+    parser.add_option("--servable", existing_directory, "DIR", help)
+    port = functools.partial(non_negative_int, at_most=65_535)
+    help = "0 takes a free one (default: 8501)"
+    parser.add_option("--port", port, "N", help, type=int, default=8501)
     parser.add_precision()
     parser.add_search()
     parser.add_terms()
@@ -277,7 +277,7 @@ def _api_of_servable(options: argparse.Namespace) -> "RestApi":
             "for --model-dir: a "
             "SavedModel has its own"
         )
-    check("--servable", str(pathlib.Path(options.servable).resolve()), ServablePath)
+    servable_path("--servable", str(pathlib.Path(options.servable).resolve()))
     with tensorflow_backend():
         from ..serving.server import load_servable
 

@@ -2,62 +2,68 @@
 picture shows."""
 
 import dataclasses
+import functools
 import re
-from typing import Annotated, Any, Literal
+import warnings
+from typing import Any, Literal, get_args
 
-from ..checks import require, require_divisor
+from ..checks import (
+    boolean,
+    integer,
+    one_of,
+    positive_float,
+    positive_int,
+    rate,
+    require,
+    require_divisor,
+    text,
+    with_sliding_window,
+)
 from ..errors import ConfigError
-from ..rules import EvenSize, OddSize, Positive, Rate, Rule, Size, at_least, at_most, check
-from .values import check_fields, from_dict
+from .values import REQUIRED, check_fields, checked, from_dict
 
-PresetName = Literal["tiny", "base", "big"]
-# Every number has an upper limit far above what makes sense, so that a typing error does not ask
-# for terabytes. All sizes together may make at most this many parameters.
+# A typing error must not ask for terabytes: all sizes together may make so many parameters.
 MAX_PARAMETERS = 10_000_000_000
-VocabSize = Annotated[Size, at_most(1_000_000)]
-Depth = Annotated[Size, at_most(1000)]
-Width = Annotated[Size, at_most(100_000)]
+# Graphs add lengths and distances as 32-bit integers, which larger ones would overflow.
+MAX_LENGTH = 1_000_000
 # Distances that T5's relative bias tells apart.
 T5_BUCKETS = 32
 # Those of Keras that keep the width and need no arguments, so that a wrong name is found before
 # Keras is loaded.
 ACTIVATIONS = {
-    *(
-        "celu",
-        "elu",
-        "exponential",
-        "gelu",
-        "hard_shrink",
-        "hard_sigmoid",
-        "hard_silu",
-        "hard_swish",
-        "hard_tanh",
-    ),
-    *(
-        "leaky_relu",
-        "linear",
-        "log_sigmoid",
-        "log_softmax",
-        "mish",
-        "relu",
-        "relu6",
-        "selu",
-        "sigmoid",
-        "silu",
-    ),
-    *(
-        "soft_shrink",
-        "softmax",
-        "softplus",
-        "softsign",
-        "sparse_plus",
-        "sparse_sigmoid",
-        "sparsemax",
-        "squareplus",
-    ),
-    *("swish", "tanh", "tanh_shrink"),
-}
-Activation = Annotated[str, Rule("the name of a Keras activation", ACTIVATIONS.__contains__)]
+    "celu", "elu", "exponential", "gelu", "hard_shrink", "hard_sigmoid", "hard_silu", "hard_swish",
+    "hard_tanh", "leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish", "relu", "relu6",
+    "selu", "sigmoid", "silu", "soft_shrink", "softmax", "softplus", "softsign", "sparse_plus",
+    "sparse_sigmoid", "sparsemax", "squareplus", "swish", "tanh", "tanh_shrink",
+}  # fmt: skip
+
+PositionKind = Literal["sinusoidal", "tensor2tensor", "learned", "rotary", "alibi", "t5"]
+AttentionKind = Literal["cross", "encoder", "decoder"]
+
+
+def _even_width(name: str, value: Any) -> Any:
+    value = integer(name, value)
+    require(value > 0 and value % 2 == 0, name, "positive and even", value)
+    return value
+
+
+def _activation(name: str, value: Any) -> Any:
+    require(text(name, value) in ACTIVATIONS, name, "the name of a Keras activation", value)
+    return value
+
+
+def layer_choice(name: str, value: Any) -> Any:
+    """Returns a layer's number as text, "all" or "last"."""
+    is_valid = re.fullmatch("all|last|[1-9][0-9]{0,8}", text(name, value)) is not None
+    require(is_valid, name, "a positive number, all or last", value)
+    return value
+
+
+def head_choice(name: str, value: Any) -> Any:
+    """Returns a head's number as text, or "all"."""
+    is_valid = re.fullmatch("all|[1-9][0-9]{0,8}", text(name, value)) is not None
+    require(is_valid, name, "a positive number or all", value)
+    return value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,24 +71,19 @@ class TransformerConfig:
     """The sizes and variations of a Transformer, named by the letters of the paper's Table 3.
 
     Args:
-        source_vocab_size: int. Tokens in the source vocabulary, including the padding id 0; at most
-            1,000,000.
-        target_vocab_size: int. Tokens in the target vocabulary, including the padding id 0; at most
-            1,000,000.
-        num_layers: int. N, the number of layers in the encoder, and in the decoder; at most 1,000.
-            Defaults to 6.
-        num_encoder_layers: int or None. The number in the encoder, if it differs; at most 1,000. A
-            deep encoder with a shallow decoder translates faster. Defaults to `num_layers`.
-        num_decoder_layers: int or None. The number in the decoder, if it differs; at most 1,000.
-            Defaults to `num_layers`.
-        d_model: int. Width of every layer's input and output; even, at most 100,000. Defaults to
-            512.
-        d_ff: int. Width inside the feed-forward networks; at most 1,000,000. Defaults to 2048.
-        num_heads: int. h, the number of attention heads; at most 1,000. Defaults to 8.
-        key_dim: int or None. d_k, the width of each head's queries and keys; at most 100,000.
-            Defaults to `d_model // num_heads`.
-        value_dim: int or None. d_v, the width of each head's values; at most 100,000. Defaults to
-            `key_dim`.
+        source_vocab_size: int. Tokens in the source vocabulary, including the padding id 0.
+        target_vocab_size: int. Tokens in the target vocabulary, including the padding id 0.
+        num_layers: int. N, the number of layers in the encoder, and in the decoder. Defaults to 6.
+        num_encoder_layers: int or None. The number in the encoder, if it differs. A deep encoder
+            with a shallow decoder translates faster. Defaults to `num_layers`.
+        num_decoder_layers: int or None. The number in the decoder, if it differs. Defaults to
+            `num_layers`.
+        d_model: int. Width of every layer's input and output, an even number. Defaults to 512.
+        d_ff: int. Width inside the feed-forward networks. Defaults to 2048.
+        num_heads: int. h, the number of attention heads. Defaults to 8.
+        key_dim: int or None. d_k, the width of each head's queries and keys. Defaults to
+            `d_model // num_heads`.
+        value_dim: int or None. d_v, the width of each head's values. Defaults to `key_dim`.
         dropout: float. P_drop, applied to the sums of embeddings and positions and to each
             sublayer's output. Defaults to 0.1.
         attention_dropout: float. Dropout on the attention weights, 0 in the paper; 0.1 may help on
@@ -108,10 +109,11 @@ class TransformerConfig:
             not. Defaults to False.
         logits_bias: bool. Whether the output projection adds a bias; the paper's does not. Defaults
             to False.
-        neighborhood: int or None. r of restricted self-attention (section 4): each position attends
-            to the r positions centred on itself, in the encoder and in the decoder; odd, at most
-            1,000,000. Attention to the source is never restricted. For sequences of thousands of
-            tokens. Defaults to None: all positions.
+        sliding_window: int or None. w of restricted self-attention: each position attends to itself
+            and to the w - 1 positions on either side, in the encoder and in the decoder; at most
+            1,000,000. Section 4 of the paper calls these r = 2w - 1 positions a neighborhood.
+            Attention to the source is never restricted. For sequences of thousands of tokens.
+            Defaults to None: all positions.
         max_length: int. Length of the longest sequence in tokens, including its end token; 2 to
             1,000,000. Defaults to 256.
         feed_forward_bias: bool. Whether the feed-forward networks add biases, as those of the paper
@@ -122,8 +124,8 @@ class TransformerConfig:
             2002.05202): with the activation "silu" SwiGLU, with "gelu" GEGLU. They have 1.5 times
             the weights, or the same number with two thirds of d_ff. Defaults to False.
         num_key_value_heads: int or None. Heads of keys and values, a divisor of num_heads: each
-            serves as many heads of queries (Ainslie et al. 2023, arXiv 2305.13245); at most 1,000.
-            Defaults to `num_heads`.
+            serves as many heads of queries (Ainslie et al. 2023, arXiv 2305.13245). Defaults to
+            `num_heads`.
         query_key_norm: bool. Whether the queries and keys of each head are normalized by their root
             mean square, with learned scales (Henry et al. 2020, arXiv 2010.04245), so that
             attention stays stable at high learning rates. Defaults to False.
@@ -138,35 +140,34 @@ class TransformerConfig:
         2048
     """
 
-    source_vocab_size: VocabSize
-    target_vocab_size: VocabSize
-    num_layers: Depth = 6
-    num_encoder_layers: Depth | None = None
-    num_decoder_layers: Depth | None = None
-    d_model: Annotated[EvenSize, at_most(100_000)] = 512
-    d_ff: Annotated[Size, at_most(1_000_000)] = 2048
-    num_heads: Annotated[Size, at_most(1000)] = 8
-    key_dim: Width | None = None
-    value_dim: Width | None = None
-    dropout: Rate = 0.1
-    attention_dropout: Rate = 0.0
-    activation_dropout: Rate = 0.0
-    activation: Activation = "relu"
-    norm_first: bool = False
-    positions: Literal["sinusoidal", "tensor2tensor", "learned", "rotary", "alibi", "t5"] = (
-        "sinusoidal"
-    )
-    tie_embeddings: Literal["none", "target", "all"] = "all"
-    epsilon: Annotated[Positive, at_most(1)] = 1e-6
-    attention_bias: bool = False
-    logits_bias: bool = False
-    neighborhood: Annotated[OddSize, at_most(1_000_000)] | None = None
-    max_length: Annotated[int, at_least(2), at_most(1_000_000)] = 256
-    feed_forward_bias: bool = True
-    normalization: Literal["layer", "rms"] = "layer"
-    gated: bool = False
-    num_key_value_heads: Annotated[Size, at_most(1000)] | None = None
-    query_key_norm: bool = False
+    source_vocab_size: int = checked(REQUIRED, positive_int)
+    target_vocab_size: int = checked(REQUIRED, positive_int)
+    num_layers: int = checked(6, positive_int)
+    num_encoder_layers: int | None = checked(None, positive_int, optional=True)
+    num_decoder_layers: int | None = checked(None, positive_int, optional=True)
+    d_model: int = checked(512, _even_width)
+    d_ff: int = checked(2048, positive_int)
+    num_heads: int = checked(8, positive_int)
+    key_dim: int | None = checked(None, positive_int, optional=True)
+    value_dim: int | None = checked(None, positive_int, optional=True)
+    dropout: float = checked(0.1, rate)
+    attention_dropout: float = checked(0.0, rate)
+    activation_dropout: float = checked(0.0, rate)
+    activation: str = checked("relu", _activation)
+    norm_first: bool = checked(False, boolean)
+    positions: PositionKind = checked("sinusoidal", one_of, choices=get_args(PositionKind))
+    tie_embeddings: str = checked("all", one_of, choices=("none", "target", "all"))
+    # With 1e6 instead of 1e-6, normalization would return zeros, and training would learn nothing.
+    epsilon: float = checked(1e-6, positive_float, at_most=1)
+    attention_bias: bool = checked(False, boolean)
+    logits_bias: bool = checked(False, boolean)
+    sliding_window: int | None = checked(None, positive_int, at_most=MAX_LENGTH, optional=True)
+    max_length: int = checked(256, integer, at_least=2, at_most=MAX_LENGTH)
+    feed_forward_bias: bool = checked(True, boolean)
+    normalization: str = checked("layer", one_of, choices=("layer", "rms"))
+    gated: bool = checked(False, boolean)
+    num_key_value_heads: int | None = checked(None, positive_int, optional=True)
+    query_key_norm: bool = checked(False, boolean)
 
     def __post_init__(self) -> None:
         check_fields(self, "model")
@@ -220,6 +221,12 @@ class TransformerConfig:
         return self.positions if self.positions in ("rotary", "alibi", "t5") else None
 
     @property
+    def neighborhood(self) -> int | None:
+        """r = 2w - 1, by which earlier releases named the sliding window."""
+        _warn_of_neighborhood()
+        return None if self.sliding_window is None else 2 * self.sliding_window - 1
+
+    @property
     def _key_dim(self) -> int:
         return self.key_dim or self.d_model // self.num_heads
 
@@ -257,28 +264,38 @@ class TransformerConfig:
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "TransformerConfig":
         """Returns the paper's "base" or "big" model, or a "tiny" one, with `changes` applied."""
-        check("model.preset", name, PresetName)
+        one_of("model.preset", name, tuple(PRESETS))
         return from_dict(cls, {**PRESETS[name], **changes}, "model")
 
+
+def _warn_of_neighborhood() -> None:
+    warnings.warn(
+        "neighborhood=2 * w - 1 is now called sliding_window=w; the next release will not accept "
+        "the earlier name",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+
+
+_init_from_fields = TransformerConfig.__init__
+
+
+@functools.wraps(_init_from_fields)
+def _init_from_earlier_names(self: TransformerConfig, *values: Any, **options: Any) -> None:
+    if "neighborhood" in options:
+        _warn_of_neighborhood()
+        options = with_sliding_window(options, "model.")
+    _init_from_fields(self, *values, **options)
+
+
+# A field of a dataclass cannot have two names.
+TransformerConfig.__init__ = _init_from_earlier_names  # type: ignore[method-assign]
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": dict(num_layers=4, d_model=128, d_ff=256, num_heads=4, dropout=0.3),
     "base": dict(num_layers=6, d_model=512, d_ff=2048, num_heads=8, dropout=0.1),
     "big": dict(num_layers=6, d_model=1024, d_ff=4096, num_heads=16, dropout=0.3),
 }
-
-AttentionKind = Literal["cross", "encoder", "decoder"]
-LayerChoice = Annotated[
-    str,
-    Rule(
-        "a positive number, all or last",
-        lambda text: bool(re.fullmatch("all|last|[1-9][0-9]{0,8}", text)),
-    ),
-]
-HeadChoice = Annotated[
-    str,
-    Rule("a positive number or all", lambda text: bool(re.fullmatch("all|[1-9][0-9]{0,8}", text))),
-]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -298,12 +315,13 @@ class AttentionView:
     """
 
     kind: AttentionKind = "cross"
-    layer: LayerChoice = "last"
-    head: HeadChoice = "all"
+    layer: str = "last"
+    head: str = "all"
 
     def __post_init__(self) -> None:
-        for name, rule in (("kind", AttentionKind), ("layer", LayerChoice), ("head", HeadChoice)):
-            check(name, getattr(self, name), rule)
+        one_of("kind", self.kind, get_args(AttentionKind))
+        layer_choice("layer", self.layer)
+        head_choice("head", self.head)
 
     def layers(self, config: TransformerConfig, name: str = "layer") -> list[int]:
         """Returns the layers that are shown, counted from 0; a ConfigError about `name` if the

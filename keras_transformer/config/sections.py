@@ -6,31 +6,36 @@
     training    TrainingConfig      how the model is trained
     data        DataConfig          which pairs of the text it is trained on, and how often
 
-`TransformerConfig` is in model.py. The annotation of a field is its rule
-(`keras_transformer/rules.py`); rules about several fields are in `__post_init__`.
+`TransformerConfig` is in model.py. Each field names its default and the check of its values, most
+often from `keras_transformer/checks.py`; rules about several fields are in `__post_init__`.
 """
 
 import dataclasses
-from typing import Annotated, Any, Literal
+import functools
+from typing import Any, Literal, get_args
 
-from ..checks import require
-from ..errors import ConfigError
-from ..rules import (
-    Count,
-    NonNegative,
-    NotEmpty,
-    Positive,
-    Probability,
-    Rate,
-    Rule,
-    Sentence,
-    Share,
-    Size,
-    at_least,
-    at_most,
+from ..checks import (
+    boolean,
+    finite_number,
+    fraction,
+    integer,
+    list_of,
+    non_negative_float,
+    non_negative_int,
+    number,
+    one_of,
+    positive_float,
+    positive_int,
+    probability,
+    rate,
+    require,
+    text,
+    text_not_blank,
+    text_not_empty,
 )
-from .model import TransformerConfig
-from .values import Tag, TrainingPrecision, check_fields
+from ..errors import ConfigError
+from .model import MAX_LENGTH, TransformerConfig
+from .values import TrainingPrecision, check_fields, checked, tag
 
 LearnedTokenizerKind = Literal["bpe", "unigram", "wordpiece"]
 TokenizerKind = Literal["bpe", "unigram", "wordpiece", "sentencepiece"]
@@ -44,8 +49,8 @@ class TokenizerConfig:
         kind: "bpe" or "unigram" (SentencePiece) or "wordpiece", which are learned from the training
             text; or "sentencepiece", the SentencePiece model of an imported model. Defaults to
             "bpe".
-        vocab_size: int. Number of tokens, including the four special ones and eight placeholders; 5
-            to 1,000,000. Defaults to 8000.
+        vocab_size: int. Number of tokens, including the four special ones and eight placeholders;
+            at least 5. Defaults to 8000.
         shared: bool. Whether both languages share one vocabulary, as in the paper. Otherwise each
             has its own, of `vocab_size` tokens, and `model.tie_embeddings` must be "target" or
             "none". Defaults to True.
@@ -54,35 +59,32 @@ class TokenizerConfig:
         ConfigError: A value breaks its rule.
     """
 
-    kind: TokenizerKind = "bpe"
-    vocab_size: Annotated[int, at_least(5), at_most(1_000_000)] = 8000
-    shared: bool = True
+    kind: TokenizerKind = checked("bpe", one_of, choices=get_args(TokenizerKind))
+    vocab_size: int = checked(8000, integer, at_least=5)
+    shared: bool = checked(True, boolean)
 
     def __post_init__(self) -> None:
         check_fields(self, "tokenizer")
 
 
-BeamSize = Annotated[Size, at_most(1000)]
-LengthPenalty = Annotated[NonNegative, at_most(5)]
+# The memory of a search grows with each hypothesis, which has a score for each token.
+MAX_BEAM_SIZE = 1000
+# With larger powers, `((5 + length) / 6) ** length_penalty` would overflow float32.
+MAX_LENGTH_PENALTY = 5
 # Finding many more terms in a text takes too long.
 MAX_TERMS = 5000
 
 
-def _is_glossary(value: object) -> bool:
-    return isinstance(value, dict) and bool(value) and all(map(_is_term, (*value, *value.values())))
+def _glossary(name: str, value: Any, *, optional: bool = False) -> Any:
+    is_glossary = isinstance(value, dict) and len(value) > 0
+    is_glossary = is_glossary and all(map(_is_term, (*value, *value.values())))
+    rule = "a mapping of one or more terms to their translations, without white space around them"
+    require(is_glossary or (optional and value is None), name, rule, value)
+    return value
 
 
 def _is_term(value: object) -> bool:
     return isinstance(value, str) and value != "" and value == value.strip()
-
-
-Glossary = Annotated[
-    dict[str, str],
-    Rule(
-        "a mapping of one or more terms to their translations, without white space around them",
-        _is_glossary,
-    ),
-]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,18 +125,20 @@ class DecodingConfig:
         ConfigError: A value breaks its rule.
     """
 
-    beam_size: BeamSize = 4
-    length_penalty: LengthPenalty = 0.6
-    max_extra_tokens: Annotated[Count, at_most(1_000_000)] = 50
-    forbidden_tokens: Literal["none", "special", "unknown"] = "none"
-    no_repeat_ngram_size: Annotated[Count, at_most(1000)] = 0
-    repetition_penalty: Annotated[Positive, at_most(100)] = 1.0
-    min_length: Annotated[Count, at_most(1_000_000)] = 0
-    shortlist: bool = False
-    tag: Tag | None = None
-    placeholders: bool = False
-    keep: list[Sentence] | None = None
-    terms: Glossary | None = None
+    beam_size: int = checked(4, positive_int, at_most=MAX_BEAM_SIZE)
+    length_penalty: float = checked(0.6, non_negative_float, at_most=MAX_LENGTH_PENALTY)
+    max_extra_tokens: int = checked(50, non_negative_int, at_most=MAX_LENGTH)
+    forbidden_tokens: str = checked("none", one_of, choices=("none", "special", "unknown"))
+    # The graph of a search has operations for each token of an n-gram.
+    no_repeat_ngram_size: int = checked(0, non_negative_int, at_most=1000)
+    # Logits are multiplied by it in float32, which much larger values would overflow.
+    repetition_penalty: float = checked(1.0, positive_float, at_most=100)
+    min_length: int = checked(0, non_negative_int, at_most=MAX_LENGTH)
+    shortlist: bool = checked(False, boolean)
+    tag: str | None = checked(None, tag, optional=True)
+    placeholders: bool = checked(False, boolean)
+    keep: list[str] | None = checked(None, list_of, item=text_not_blank, optional=True)
+    terms: dict[str, str] | None = checked(None, _glossary, optional=True)
 
     def __post_init__(self) -> None:
         # Checked apart from the rule, whose message would print the terms instead of their number.
@@ -148,22 +152,18 @@ class DecodingConfig:
             raise ConfigError("decoding.keep needs decoding.placeholders=true")
 
 
-Steps = Annotated[Size, at_most(1_000_000_000)]
-
-
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
     """How a model is trained (section 5 of the paper).
 
     Args:
-        steps: int. Number of updates; at most 1,000,000,000. Defaults to 100,000.
+        steps: int. Number of updates. Defaults to 100,000.
         tokens_per_batch: int. At most this many source positions, and as many target positions, in
-            a batch, on all devices together; at most 10,000,000. Defaults to 25,000.
+            a batch, on all devices together. Defaults to 25,000.
         num_buckets: int. At most this many different batch shapes; more shapes mean less padding.
             At most 1,000. Defaults to 12.
-        warmup_steps: int. Updates until the learning rate peaks; at most 1,000,000,000. Defaults to
-            4000.
-        peak_learning_rate: float or None. The peak; at most 1,000,000. Defaults to the paper's,
+        warmup_steps: int. Updates until the learning rate peaks. Defaults to 4000.
+        peak_learning_rate: float or None. The peak. Defaults to the paper's,
             `(d_model * warmup_steps) ** -0.5`.
         decay: "inverse_sqrt", the paper's decay after the peak; "cosine", which reaches 0 at the
             last step and is better for short training runs; or "constant", which stays at the peak,
@@ -177,16 +177,16 @@ class TrainingConfig:
             1,000. Defaults to 16.
         consistency: float. α of R-Drop (Liang et al. 2021): each batch passes through the model
             twice with different dropout, and a loss draws the two predictions together. For small
-            corpora; takes twice the time. At most 1,000. Defaults to 0: one pass, as in the paper.
+            corpora; takes twice the time. Defaults to 0: one pass, as in the paper.
         guided_alignment: float. Weight of a loss by which the first head of the decoder's last
             layer learns to attend to the source token that a token translates (Garg et al. 2019),
-            as IBM Model 1 finds it in the training text; at most 1,000, such as 0.1. For
-            alignments, and for pictures of attention. Defaults to 0: none.
-        clip_norm: float or None. Largest norm of the gradient; at most 1,000,000. For training runs
-            that diverge. Defaults to None.
+            as IBM Model 1 finds it in the training text, such as 0.1. For alignments, and for
+            pictures of attention. Defaults to 0: none.
+        clip_norm: float or None. Largest norm of the gradient. For training runs that diverge.
+            Defaults to None.
         accumulate_steps: int. Number of parts in which a device computes its share of a batch, one
-            after another, so that larger batches fit into its memory; the result is the same. At
-            most 1,000. Defaults to 1.
+            after another, so that larger batches fit into its memory; the result is the same.
+            Defaults to 1.
         freeze: str. Which weights are not trained: "none"; "embeddings", and with them an output
             projection that shares them; "encoder", its layers; or "both". To fine-tune on little
             text. Defaults to "none".
@@ -194,8 +194,7 @@ class TrainingConfig:
             "auto": the one in which the device multiplies fastest; float16 only on GPUs that do not
             have bfloat16. In float16, gradients are scaled to its small range. A step in which one
             still overflows is skipped: it counts, but changes no weights. Defaults to "auto".
-        validate_every: int. Updates between validations, which save a checkpoint; at most
-            1,000,000,000. Defaults to 1000.
+        validate_every: int. Updates between validations, which save a checkpoint. Defaults to 1000.
         validate_by: "perplexity", or "bleu", which translates the validation text by greedy search:
             the score by which checkpoints are compared. Defaults to "perplexity".
         ema: float. Decay of an exponential moving average of the weights, which is validated,
@@ -203,14 +202,13 @@ class TrainingConfig:
             at most about a tenth of all: 0.99 suits thousands of updates, 0.999 tens of thousands.
             It gains most while the learning rate is high, and little once it has decayed to 0.
             Defaults to 0: no average.
-        patience: int or None. Training stops after this many validations without a new best; at
-            most 1,000,000. Defaults to None: never.
-        keep_checkpoints: int. How many of the last checkpoints are kept; at most 1,000. Defaults to
-            5.
+        patience: int or None. Training stops after this many validations without a new best.
+            Defaults to None: never.
+        keep_checkpoints: int. How many of the last checkpoints are kept. Defaults to 5.
         average_last: int. How many of the last checkpoints are averaged when training ends; at most
             `keep_checkpoints`. Defaults to 5.
         average_best: int. How many of the best checkpoints are kept, and averaged instead of the
-            last; at most 1,000. Defaults to 0.
+            last. Defaults to 0.
         seed: int. Seed of the initial weights, of the order of the text and of dropout; at most
             4,294,967,295. Defaults to 1.
 
@@ -218,29 +216,32 @@ class TrainingConfig:
         ConfigError: A value breaks its rule.
     """
 
-    steps: Steps = 100_000
-    tokens_per_batch: Annotated[Size, at_most(10_000_000)] = 25_000
-    num_buckets: Annotated[Size, at_most(1000)] = 12
-    warmup_steps: Steps = 4000
-    peak_learning_rate: Annotated[Positive, at_most(1_000_000)] | None = None
-    decay: Literal["inverse_sqrt", "cosine", "constant"] = "inverse_sqrt"
-    label_smoothing: Rate = 0.1
-    subword_dropout: Rate = 0.0
-    subword_samples: Annotated[Size, at_most(1000)] = 16
-    consistency: Annotated[NonNegative, at_most(1000)] = 0.0
-    guided_alignment: Annotated[NonNegative, at_most(1000)] = 0.0
-    clip_norm: Annotated[Positive, at_most(1_000_000)] | None = None
-    accumulate_steps: Annotated[Size, at_most(1000)] = 1
-    freeze: Literal["none", "embeddings", "encoder", "both"] = "none"
-    precision: TrainingPrecision = "auto"
-    validate_every: Steps = 1000
-    validate_by: Literal["perplexity", "bleu"] = "perplexity"
-    ema: Rate = 0.0
-    patience: Annotated[Size, at_most(1_000_000)] | None = None
-    keep_checkpoints: Annotated[Size, at_most(1000)] = 5
-    average_last: Annotated[Count, at_most(1000)] = 5
-    average_best: Annotated[Count, at_most(1000)] = 0
-    seed: Annotated[Count, at_most(2**32 - 1)] = 1
+    steps: int = checked(100_000, positive_int)
+    tokens_per_batch: int = checked(25_000, positive_int)
+    # The shapes are chosen in as many rounds.
+    num_buckets: int = checked(12, positive_int, at_most=1000)
+    warmup_steps: int = checked(4000, positive_int)
+    peak_learning_rate: float | None = checked(None, positive_float, optional=True)
+    decay: str = checked("inverse_sqrt", one_of, choices=("inverse_sqrt", "cosine", "constant"))
+    label_smoothing: float = checked(0.1, rate)
+    subword_dropout: float = checked(0.0, rate)
+    # Each is a copy of the training text on disk.
+    subword_samples: int = checked(16, positive_int, at_most=1000)
+    consistency: float = checked(0.0, non_negative_float)
+    guided_alignment: float = checked(0.0, non_negative_float)
+    clip_norm: float | None = checked(None, positive_float, optional=True)
+    accumulate_steps: int = checked(1, positive_int)
+    freeze: str = checked("none", one_of, choices=("none", "embeddings", "encoder", "both"))
+    precision: TrainingPrecision = checked("auto", one_of, choices=get_args(TrainingPrecision))
+    validate_every: int = checked(1000, positive_int)
+    validate_by: str = checked("perplexity", one_of, choices=("perplexity", "bleu"))
+    ema: float = checked(0.0, rate)
+    patience: int | None = checked(None, positive_int, optional=True)
+    keep_checkpoints: int = checked(5, positive_int)
+    average_last: int = checked(5, non_negative_int)
+    average_best: int = checked(0, non_negative_int)
+    # NumPy takes seeds of 32 bits.
+    seed: int = checked(1, non_negative_int, at_most=2**32 - 1)
 
     def __post_init__(self) -> None:
         check_fields(self, "training")
@@ -250,28 +251,27 @@ class TrainingConfig:
         require(last <= most, "training.average_last", f"at most keep_checkpoints={most}", last)
 
 
-def _is_script(value: str) -> bool:
-    """Whether `regex` knows all names of a list with commas as values of Unicode's property
-    Script."""
-    import regex
-
-    try:
-        # Only letters, because the name becomes part of a pattern.
-        return all(
-            name.isalpha() and regex.compile(rf"\p{{scx={name}}}") for name in scripts_of(value)
-        )
-    except regex.error:
-        return False
-
-
 def scripts_of(value: str) -> list[str]:
     """Returns the names in a list with commas, such as "Han, Hiragana, Katakana"."""
     return [name.strip().replace("_", "") for name in value.split(",")]
 
 
-Script = Annotated[
-    str, Rule("the name of a Unicode script, such as Latin, or several with commas", _is_script)
-]
+def _script(name: str, value: Any, *, optional: bool = False) -> Any:
+    is_valid = text(name, value, optional=optional) is None or _are_scripts(scripts_of(value))
+    rule = "the name of a Unicode script, such as Latin, or several with commas"
+    require(is_valid, name, rule, value)
+    return value
+
+
+def _are_scripts(names: list[str]) -> bool:
+    """Whether `regex` knows names as values of Unicode's property Script."""
+    import regex
+
+    try:
+        # Only letters, because the name becomes part of a pattern.
+        return all(name.isalpha() and regex.compile(rf"\p{{scx={name}}}") for name in names)
+    except regex.error:
+        return False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -299,13 +299,13 @@ class AugmentConfig:
         ConfigError: A value breaks its rule.
     """
 
-    upper_case: Probability = 0.0
-    title_case: Probability = 0.0
-    lower_case: Probability = 0.0
-    no_final_punctuation: Probability = 0.0
-    typos: Probability = 0.0
-    spaces: Probability = 0.0
-    emoji: Probability = 0.0
+    upper_case: float = checked(0.0, probability)
+    title_case: float = checked(0.0, probability)
+    lower_case: float = checked(0.0, probability)
+    no_final_punctuation: float = checked(0.0, probability)
+    typos: float = checked(0.0, probability)
+    spaces: float = checked(0.0, probability)
+    emoji: float = checked(0.0, probability)
 
     def __post_init__(self) -> None:
         check_fields(self, "data.augment")
@@ -316,6 +316,12 @@ class AugmentConfig:
     def __bool__(self) -> bool:
         """Whether anything changes."""
         return any(dataclasses.astuple(self))
+
+
+# Pairs are repeated on disk.
+_weight = functools.partial(number, at_least=0.001, at_most=1000)
+_tag_or_none = functools.partial(tag, optional=True)
+_file_or_none = functools.partial(text_not_empty, optional=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -342,14 +348,11 @@ class DataConfig:
         scores: list of str or None. For each corpus, a file with a number for each pair, such as
             `score` prints; None for a corpus without one, all of whose pairs pass. Defaults to
             None: no scores.
-        min_score: float or None. Leaves out pairs with a lower score; -1,000,000 to 1,000,000.
-            Defaults to None.
-        min_characters: int or None. Leaves out pairs with a side that is shorter; at most
-            1,000,000. Defaults to None.
-        max_characters: int or None. Leaves out pairs with a side that is longer; at most 1,000,000.
-            Defaults to None.
+        min_score: float or None. Leaves out pairs with a lower score. Defaults to None.
+        min_characters: int or None. Leaves out pairs with a side that is shorter. Defaults to None.
+        max_characters: int or None. Leaves out pairs with a side that is longer. Defaults to None.
         max_length_ratio: float or None. Leaves out pairs whose longer side has more than this many
-            times the characters of the shorter; 1 to 1,000. Defaults to None.
+            times the characters of the shorter; at least 1. Defaults to None.
         source_script: str or None. The Unicode script of the source language, such as "Latin", or
             several with commas, such as "Han, Hiragana, Katakana". Leaves out pairs with too few
             letters of this script. Defaults to None.
@@ -367,20 +370,20 @@ class DataConfig:
         ConfigError: A value breaks its rule.
     """
 
-    weights: list[Annotated[float, at_least(0.001), at_most(1000)]] | None = None
-    tags: list[Tag | None] | None = None
-    valid_tags: list[Tag | None] | None = None
-    terms: Rate = 0.0
-    scores: list[NotEmpty | None] | None = None
-    min_score: Annotated[float, at_least(-1_000_000), at_most(1_000_000)] | None = None
-    min_characters: Annotated[Size, at_most(1_000_000)] | None = None
-    max_characters: Annotated[Size, at_most(1_000_000)] | None = None
-    max_length_ratio: Annotated[float, at_least(1), at_most(1000)] | None = None
-    source_script: Script | None = None
-    target_script: Script | None = None
-    min_script_share: Share = 0.5
-    remove_copies: bool = False
-    remove_duplicates: bool = False
+    weights: list[float] | None = checked(None, list_of, item=_weight, optional=True)
+    tags: list[str | None] | None = checked(None, list_of, item=_tag_or_none, optional=True)
+    valid_tags: list[str | None] | None = checked(None, list_of, item=_tag_or_none, optional=True)
+    terms: float = checked(0.0, rate)
+    scores: list[str | None] | None = checked(None, list_of, item=_file_or_none, optional=True)
+    min_score: float | None = checked(None, finite_number, optional=True)
+    min_characters: int | None = checked(None, positive_int, optional=True)
+    max_characters: int | None = checked(None, positive_int, optional=True)
+    max_length_ratio: float | None = checked(None, finite_number, at_least=1, optional=True)
+    source_script: str | None = checked(None, _script, optional=True)
+    target_script: str | None = checked(None, _script, optional=True)
+    min_script_share: float = checked(0.5, fraction)
+    remove_copies: bool = checked(False, boolean)
+    remove_duplicates: bool = checked(False, boolean)
     augment: AugmentConfig = dataclasses.field(default_factory=AugmentConfig)
 
     def __post_init__(self) -> None:
@@ -418,11 +421,7 @@ class Config:
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
 
     def __post_init__(self) -> None:
-        kind, tied, neighborhood = (
-            self.tokenizer.kind,
-            self.model.tie_embeddings,
-            self.model.neighborhood,
-        )
+        kind, tied = self.tokenizer.kind, self.model.tie_embeddings
         dropout, alignment = self.training.subword_dropout, self.training.guided_alignment
         require(
             not dropout or kind == "bpe",
@@ -434,8 +433,9 @@ class Config:
         may_be_tied = self.tokenizer.shared or kind == "sentencepiece"
         rule = "'target' or 'none' if tokenizer.shared=False"
         require(may_be_tied or tied != "all", "model.tie_embeddings", rule, tied)
-        rule = f"0 if model.neighborhood={neighborhood}"
-        require(not alignment or neighborhood is None, "training.guided_alignment", rule, alignment)
+        window = self.model.sliding_window
+        rule = f"0 if model.sliding_window={window}"
+        require(not alignment or window is None, "training.guided_alignment", rule, alignment)
 
     def with_vocab_sizes(self, source: int, target: int) -> "Config":
         """Returns a copy whose model has the vocabularies that were actually learned."""

@@ -3,20 +3,20 @@ gives them."""
 
 import dataclasses
 import difflib
+import functools
 import itertools
 import re
-import typing
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
-from ..checks import plain, shown
+from ..checks import require, shown, text, with_sliding_window
 from ..errors import ConfigError
-from ..rules import Rule, bare, check, without_none
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Section = TypeVar("Section", bound="DataclassInstance")
+Default = TypeVar("Default")
 
 Precision = Literal["float32", "bfloat16", "int8-weights"]
 PrecisionOrAuto = Literal["auto", "float32", "bfloat16", "int8-weights"]
@@ -40,8 +40,8 @@ SignatureName = Literal[
 
 # Languages with rules of their own for where a sentence ends.
 Language = Literal[
-    "ar", "cs", "da", "de", "el", "en", "es", "fi", "fr", "hi", "hu", "it", "ja", "ko", "nb", "nl", "pl", "pt", "ro",
-    "ru", "sv", "tr", "uk", "zh",
+    "ar", "cs", "da", "de", "el", "en", "es", "fi", "fr", "hi", "hu", "it", "ja", "ko", "nb", "nl", "pl",
+    "pt", "ro", "ru", "sv", "tr", "uk", "zh",
 ]  # fmt: skip
 
 
@@ -70,7 +70,48 @@ def listed(names: Collection[str]) -> str:
     return ", ".join(itertools.islice(names, _NUM_LISTED)) + more
 
 
-Tag = Annotated[str, Rule("a tag such as <bt> or >>de<<", is_tag)]
+def tag(name: str, value: Any, *, optional: bool = False) -> Any:
+    """Returns a tag; a ConfigError if the text is none."""
+    is_valid = text(name, value, optional=optional) is None or is_tag(value)
+    require(is_valid, name, "a tag such as <bt> or >>de<<", value)
+    return value
+
+
+# In place of the default of a field that every file has.
+REQUIRED: Any = dataclasses.MISSING
+# TensorFlow and NumPy have no larger integers.
+_MAX_INT = 2**63 - 1
+
+
+def checked(default: Default, check: Callable[..., Any], **arguments: Any) -> Default:
+    """Returns a field of a section: its default, and the check that its values must pass.
+
+        num_heads: int = checked(8, positive_int)
+        key_dim: int | None = checked(None, positive_int, optional=True)
+
+    Args:
+        check: function of a name and a value, most often one of `checks.py`, which returns the
+            value, or raises a ConfigError.
+        **arguments: further arguments of the check.
+    """
+    check = functools.partial(check, **arguments)
+    return dataclasses.field(default=default, metadata={"check": check})
+
+
+def check_fields(instance: "DataclassInstance", section: str) -> None:
+    """Checks the fields of a section, and sets them to what the checks return.
+
+    An integer becomes a float in a field of floats.
+    """
+    for field in dataclasses.fields(instance):
+        if "check" in field.metadata:
+            name = f"{section}.{field.name}"
+            value = field.metadata["check"](name, getattr(instance, field.name))
+            if isinstance(value, int):
+                require(value <= _MAX_INT, name, f"at most {_MAX_INT:,}", value)
+            if value is not None and field.type in (float, float | None):
+                value = float(value)
+            object.__setattr__(instance, field.name, value)
 
 
 def section_of(sections: Mapping[str, object], name: str) -> Any:
@@ -89,8 +130,10 @@ def from_dict(cls: type[Section], values: Mapping[str, object], section: str = "
             breaks its rule.
     """
     fields = dataclasses.fields(cls)
-    check_keys(values, [field.name for field in fields], section)
     prefix = f"{section}." if section else ""
+    if section == "model" and isinstance(values, Mapping):
+        values = with_sliding_window(values, prefix)
+    check_keys(values, [field.name for field in fields], section)
     completed = dict(values)
     for field in fields:
         name = f"{prefix}{field.name}"
@@ -118,15 +161,3 @@ def check_keys(values: object, known: Iterable[str], section: str = "") -> None:
                 f"unknown configuration key {shown(f'{section}.{name}' if section else name)}; "
                 f"{hint}"
             )
-
-
-def check_fields(instance: "DataclassInstance", section: str) -> None:
-    """Checks every field of a dataclass instance, and turns NumPy's numbers, and integers for
-    floats, into Python's."""
-    hints = typing.get_type_hints(type(instance), include_extras=True)
-    for field in dataclasses.fields(instance):
-        value = plain(getattr(instance, field.name))
-        check(f"{section}.{field.name}", value, hints[field.name])
-        if value is not None and bare(without_none(hints[field.name])[0]) is float:
-            value = float(value)
-        object.__setattr__(instance, field.name, value)

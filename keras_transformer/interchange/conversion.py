@@ -66,15 +66,13 @@ def as_array(weight: Annotated[Tensor, "(...)"]) -> np.ndarray:
 
 def parts_of(layer: EncoderLayer | DecoderLayer) -> list[keras.layers.Layer]:
     """Returns the parts of a layer that have weights, in the order in which it uses them."""
-    blocks = [(layer.attention, layer.attention_residual)]
-    if getattr(layer, "source_attention", None) is not None:
-        blocks.append((layer.source_attention, layer.source_attention_residual))
-    attentions = [part for attention, residual in blocks for part in (attention, residual.norm)]
-    feed_forward = layer.feed_forward
+    parts = [layer.self_attention, layer.self_attention_residual.norm]
+    if getattr(layer, "cross_attention", None) is not None:
+        parts += [layer.cross_attention, layer.cross_attention_residual.norm]
     return [
-        *attentions,
-        feed_forward.hidden_dense,
-        feed_forward.output_dense,
+        *parts,
+        layer.feed_forward.hidden_dense,
+        layer.feed_forward.output_dense,
         layer.feed_forward_residual.norm,
     ]
 

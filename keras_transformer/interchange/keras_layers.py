@@ -143,11 +143,9 @@ def from_keras(
 def to_keras(
     attention: MultiHeadAttention,
 ) -> "keras.layers.MultiHeadAttention | keras.layers.GroupQueryAttention":
-    """Makes an attention layer of Keras with the settings and the weights of a
-    `MultiHeadAttention`.
+    """Makes an attention layer of Keras with settings and weights of a `MultiHeadAttention`.
 
-    A `neighborhood` becomes the `sliding_window` of the same positions, which Keras computes as a
-    mask.
+    Keras 3.15 and later have `sliding_window`, which they compute as a mask.
 
     Args:
         attention: a built `MultiHeadAttention`.
@@ -176,14 +174,12 @@ def to_keras(
     target = f"keras.layers.{target_class.__name__} (Keras {keras.__version__})"
     # Older releases have no gate, or no sliding window.
     known = {"name", "dtype", *inspect.signature(target_class).parameters}
-    converted = {*_SHARED, "neighborhood"} if "sliding_window" in known else {*_SHARED} & known
+    converted = {*_SHARED} & known
     names = _GROUPED if is_grouped else _UNGROUPED
     require_defaults(attention, target, {*converted, *names, "value_dim", "flash_attention"})
     config = attention.get_config()
     settings = {name: config[name] for name in (*_SHARED, "flash_attention") if name in known}
     settings |= {theirs: config[ours] for ours, theirs in names.items()}
-    if attention.neighborhood is not None:
-        settings["sliding_window"] = (attention.neighborhood + 1) // 2
     if is_grouped:
         value_dim = attention.value_dim
         require(
@@ -314,7 +310,7 @@ def to_keras_hub(
     target = f"keras_hub.layers.{class_name}"
     require_defaults(layer, target, _CONVERTED)
     require_settings(layer, target, attention_bias=True, attention_dropout=layer.dropout)
-    attention = layer.attention
+    attention = layer.self_attention
     d_model = attention.query_dense.kernel.shape[0]
     key_dim = d_model // attention.num_heads
     require(
@@ -334,7 +330,7 @@ def to_keras_hub(
     converted = getattr(import_package("keras_hub", "keras-hub").layers, class_name).from_config(
         settings
     )
-    _build(converted, d_model, getattr(layer, "source_attention", None))
+    _build(converted, d_model, getattr(layer, "cross_attention", None))
     for ours, theirs in _pairs(layer, converted):
         _copy_weights(ours, theirs)
     return converted
@@ -378,11 +374,11 @@ def _to_embedding(embedding: PositionalEmbedding) -> "keras_hub.layers.TokenAndP
 
 
 def _build(
-    converted: keras.layers.Layer, d_model: int, source_attention: keras.layers.Layer | None
+    converted: keras.layers.Layer, d_model: int, cross_attention: keras.layers.Layer | None
 ) -> None:
     widths = [
         d_model,
-        *([] if source_attention is None else [source_attention.value_dense.kernel.shape[0]]),
+        *([] if cross_attention is None else [cross_attention.value_dense.kernel.shape[0]]),
     ]
     converted.build(*((None, None, width) for width in widths))
 

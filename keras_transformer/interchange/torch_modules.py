@@ -13,7 +13,7 @@ import keras
 from ..checks import require, shown
 from ..errors import ConfigError
 from ..layers import Decoder, DecoderLayer, Encoder, EncoderLayer, MultiHeadAttention
-from ..layers.elementary import LayerNormalization
+from ..layers.layer_normalization import LayerNormalization
 from ..tensors import Tensor
 from .conversion import (
     as_array,
@@ -235,7 +235,7 @@ def to_torch(
 
     Raises:
         ConfigError: The layer is of another class, not built or quantized, or has a setting that
-            PyTorch lacks, such as `neighborhood`, `normalization="rms"` or `gated`.
+            PyTorch lacks, such as `sliding_window`, `normalization="rms"` or `gated`.
         MissingPackageError: PyTorch is not installed.
 
     Example:
@@ -473,13 +473,13 @@ def _to_layer(layer: EncoderLayer | DecoderLayer) -> "TorchLayer":
     )
     if is_decoder:
         require(
-            layer.source_attention is not None,
+            layer.cross_attention is not None,
             "source",
             f"given to a layer that becomes a {target}",
             None,
         )
     torch: Any = import_package("torch", "torch")
-    d_model = layer.attention.query_dense.kernel.shape[0]
+    d_model = layer.self_attention.query_dense.kernel.shape[0]
     # On the device "meta" without weights, since each part with weights is replaced.
     module = getattr(torch.nn, target.removeprefix("torch.nn."))(
         d_model,

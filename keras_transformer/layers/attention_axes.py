@@ -11,7 +11,7 @@ from keras import ops
 from ..checks import require
 from ..errors import ConfigError
 from ..tensors import Tensor
-from .arguments import fits
+from .input_checks import fits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,48 +72,47 @@ class AttentionAxes:
         mask = ops.broadcast_to(mask, ops.shape(inputs)[:-1])
         return self.fold(ops.expand_dims(mask, -1))[..., 0]
 
-    def fold_attention_mask(
-        self, mask: Tensor | None, query: Tensor, value: Tensor, num_heads: int
-    ) -> (
-        Annotated[
-            Tensor, "bool, broadcasts to (batch * free, num_heads, target length, source length)"
-        ]
-        | None
-    ):
-        """Folds a mask (batch, free ..., num_heads, target ..., source ...); axes after the first
-        ones may be missing.
+    def fold_scores(
+        self, name: str, tensor: Tensor | None, query: Tensor, value: Tensor, num_heads: int
+    ) -> Tensor | None:
+        """Folds a mask or bias of the scores, (batch, free ..., num_heads, target ..., source ...).
+
+        The first axes may be missing, up to all before the target's.
+
+        Returns:
+            Of a shape that broadcasts to (batch * free, num_heads, target length, source length).
 
         Raises:
-            ConfigError: The mask lacks an axis of target or source, has too many axes, or axes of
-                other sizes.
+            ConfigError: The tensor called `name` lacks an axis of target or source, has too many
+                axes, or axes of other sizes.
         """
-        if mask is None:
+        if tensor is None:
             return None
         leading, num_attended = 2 + len(self.free), len(self.attended)
-        missing = leading + 2 * num_attended - len(mask.shape)
+        missing = leading + 2 * num_attended - len(tensor.shape)
         rule = f"a tensor of rank {2 * num_attended} to {leading + 2 * num_attended}"
-        require(0 <= missing <= leading, "attention_mask", rule, f"shape {tuple(mask.shape)}")
+        require(0 <= missing <= leading, name, rule, f"shape {tuple(tensor.shape)}")
         expected = self._unfolded(query.shape, num_heads, value.shape)
-        received = tuple(mask.shape)
+        received = tuple(tensor.shape)
         if missing:
-            mask = ops.expand_dims(mask, tuple(range(leading - missing, leading)))
-        if not fits(tuple(mask.shape), expected):
+            tensor = ops.expand_dims(tensor, tuple(range(leading - missing, leading)))
+        if not fits(tuple(tensor.shape), expected):
             raise ConfigError(
-                f"attention_mask must broadcast to {expected}, for query and value of shapes "
-                f"{tuple(query.shape)} and "
-                f"{tuple(value.shape)}; received attention_mask of shape {received}"
+                f"{name} must broadcast to {expected}, for query and value of shapes "
+                f"{tuple(query.shape)} and {tuple(value.shape)}; "
+                f"received {name} of shape {received}"
             )
         if self._is_sequence:
-            return mask
-        # A mask that all heads share, or all of the batch, is broadcast later; other axes are those
-        # of the scores.
-        num_masks = ops.shape(mask)[leading - 1]
-        whole = self._unfolded(ops.shape(query), num_masks, ops.shape(value))
+            return tensor
+        # Whatever all heads share, or all of the batch, is broadcast later; other axes have the
+        # sizes of the scores.
+        num_heads_given = ops.shape(tensor)[leading - 1]
+        whole = self._unfolded(ops.shape(query), num_heads_given, ops.shape(value))
         first = (1,) * (leading - 1) if missing == leading else whole[: leading - 1]
         targets, sources = whole[leading : leading + num_attended], whole[leading + num_attended :]
-        mask = ops.broadcast_to(mask, (*first, num_masks, *targets, *sources))
+        tensor = ops.broadcast_to(tensor, (*first, num_heads_given, *targets, *sources))
         return ops.reshape(
-            mask, (math.prod(first), num_masks, math.prod(targets), math.prod(sources))
+            tensor, (math.prod(first), num_heads_given, math.prod(targets), math.prod(sources))
         )
 
     def unfold(

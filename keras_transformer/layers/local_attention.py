@@ -1,19 +1,19 @@
 """Sequences divided into blocks, for restricted self-attention (section 4 of the paper).
 
-A block is half a neighborhood long: what its positions may attend to lies in the block itself and
-in the blocks beside it.
+A block is one position shorter than the sliding window, half a neighborhood: its positions attend
+to positions of the block itself and of the blocks beside it.
 """
 
 from typing import Annotated, NamedTuple
 
 from keras import ops
 
-from ..masks import combine, neighborhood_mask
+from ..masks import combine, sliding_window_mask
 from ..tensors import Dimension, Tensor
 
 
 class Blocks(NamedTuple):
-    """What attention reads instead of whole sequences."""
+    """Queries, keys and values of blocks, which attention reads instead of whole sequences."""
 
     queries: Annotated[Tensor, "(batch * num_blocks, block length, any width)"]
     keys: Annotated[Tensor, "(batch * num_blocks, window length, any width)"]
@@ -34,27 +34,24 @@ def divide(
     keys: Annotated[Tensor, "(batch, source length, any width)"],
     values: Annotated[Tensor, "(batch, source length, any width)"],
     mask: Annotated[Tensor, "bool (batch, source length)"] | None,
-    neighborhood: int,
+    sliding_window: int,
     use_causal_mask: bool,
     is_self_attention: bool,
 ) -> Blocks:
-    """Divides queries into blocks, and keys and values into the windows that the blocks may attend
-    to.
+    """Divides queries into blocks, and keys and values into windows around the blocks.
 
     None of them is split into heads yet. `is_self_attention` says that both lengths are known to be
     equal.
     """
     length = ops.shape(queries)[1]
-    num_blocks, block_length = _block_sizes(
-        length, length if is_self_attention else ops.shape(keys)[1], neighborhood
-    )
+    source_length = length if is_self_attention else ops.shape(keys)[1]
+    num_blocks, block_length = _block_sizes(length, source_length, sliding_window)
     after = 0 if use_causal_mask else 1
 
-    def windows(
-        sequence: Tensor,
-    ) -> Tensor:  # (batch, length, width) -> (batch * blocks, window length, width)
+    def windows(sequence: Tensor) -> Tensor:
+        """(batch, length, width) becomes (batch * num_blocks, window length, width)."""
         if not is_self_attention:
-            # No neighborhood reaches beyond the last window.
+            # No query attends beyond the last window.
             sequence = sequence[:, : (num_blocks + after) * block_length]
         return _blocks_with_neighbors(sequence, num_blocks, block_length, before=1, after=after)
 
@@ -65,7 +62,7 @@ def divide(
     mask = combine(ops.ones(ops.shape(keys)[:2], dtype="bool"), mask)
     mask = ops.reshape(windows(ops.expand_dims(mask, -1)), mask_shape)
     positions, key_positions = ops.arange(block_length), ops.arange(window_length) - block_length
-    near = neighborhood_mask(positions, key_positions, neighborhood, use_causal_mask)
+    near = sliding_window_mask(positions, key_positions, sliding_window, use_causal_mask)
     return Blocks(
         _blocks_with_neighbors(queries, num_blocks, block_length),
         windows(keys),
@@ -80,15 +77,14 @@ def divide(
 
 
 def _block_sizes(
-    length: Dimension, source_length: Dimension, neighborhood: int
+    length: Dimension, source_length: Dimension, sliding_window: int
 ) -> tuple[Dimension, Dimension]:
-    """Returns into how many blocks a sequence is divided, and their length; a short sequence is one
-    block."""
-    longest = max(neighborhood // 2, 1)
+    """Returns the number of blocks and their length; a short sequence is one block."""
+    longest = max(sliding_window - 1, 1)
     if isinstance(length, int) and isinstance(source_length, int):
         block_length = max(min(max(length, source_length), longest), 1)
     else:
-        # A block that is shorter than half a neighborhood must hold the whole source.
+        # A block that is shorter than that must hold the whole source.
         both = length if source_length is length else ops.maximum(length, source_length)
         block_length = ops.clip(both, 1, longest)
     return -(-length // block_length), block_length
@@ -101,8 +97,10 @@ def _blocks_with_neighbors(
     before: int = 0,
     after: int = 0,
 ) -> Annotated[Tensor, "(batch * num_blocks, (before + 1 + after) * block_length, width)"]:
-    """Returns every block with `before` blocks before and `after` blocks after it; beyond the ends
-    are zeros."""
+    """Returns every block with `before` blocks before and `after` blocks after it.
+
+    Beyond the ends are zeros.
+    """
     batch, length, width = ops.shape(sequence)
     padding = (before * block_length, (num_blocks + after) * block_length - length)
     padded = ops.pad(sequence, ((0, 0), padding, (0, 0)))

@@ -1,16 +1,15 @@
 """The output projection that shares its weights with an embedding (section 3.4 of the paper)."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import Any
 
 import keras
 from keras import ops
 
-from ..checks import require
+from ..checks import boolean, require
 from ..gather import take_rows
-from ..rules import annotations_of, check_attributes
+from ..masks import refuse_ragged
 from ..tensors import Shape, Tensor, reshape_inferring
-from .arguments import LayerArguments, config_of
 from .positional_embedding import PositionalEmbedding
 
 
@@ -49,49 +48,32 @@ class TiedProjection(keras.layers.Layer):
         self,
         embedding: PositionalEmbedding | keras.layers.Embedding,
         use_bias: bool = False,
-        **kwargs: Unpack[LayerArguments],
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         # Keras tracks it as a sublayer from `build` on: until then, a copy may be replaced by the
         # layer of a graph.
         object.__setattr__(self, "embedding", embedding)
-        self.use_bias = use_bias
-        check_attributes(self, TiedProjection)
+        self.use_bias = boolean("use_bias", use_bias)
         is_embedding = isinstance(embedding, (PositionalEmbedding, keras.layers.Embedding))
-        require(
-            is_embedding,
-            "embedding",
-            "a PositionalEmbedding or a keras.layers.Embedding",
-            embedding,
-        )
-        names = (
-            ("vocab_size", "d_model")
-            if isinstance(embedding, PositionalEmbedding)
-            else ("input_dim", "output_dim")
-        )
-        self._vocab_size, d_model = (getattr(embedding, name) for name in names)
+        rule = "a PositionalEmbedding or a keras.layers.Embedding"
+        require(is_embedding, "embedding", rule, embedding)
+        if isinstance(embedding, PositionalEmbedding):
+            self._vocab_size, d_model = embedding.vocab_size, embedding.d_model
+        else:
+            self._vocab_size, d_model = embedding.input_dim, embedding.output_dim
         self.input_spec = keras.InputSpec(min_ndim=1, axes={-1: d_model})
         self.bias: keras.Variable | None = None
         self.supports_masking = True
         self._may_have_a_copied_embedding = False
 
-    if TYPE_CHECKING:
-        # For type checkers, which do not know the types of Keras' tensors.
-        def __call__(self, inputs: object) -> Any: ...
-    else:
-
-        def __call__(
-            self, inputs: Annotated[Tensor, "(..., d_model)"], **kwargs: Any
-        ) -> Annotated[Tensor, "(..., vocab_size)"]:
-            if (
-                self._may_have_a_copied_embedding
-                and not self.built
-                and keras.utils.is_keras_tensor(inputs)
-            ):
-                self._share_embedding_with(
-                    keras.Function(keras.utils.get_source_inputs(inputs), inputs)
-                )
-            return super().__call__(inputs, **kwargs)
+    def __call__(self, inputs: Tensor, **kwargs: Any) -> Tensor:
+        refuse_ragged("inputs", inputs)
+        may_be_copied = self._may_have_a_copied_embedding and not self.built
+        if may_be_copied and keras.utils.is_keras_tensor(inputs):
+            graph = keras.Function(keras.utils.get_source_inputs(inputs), inputs)
+            self._share_embedding_with(graph)
+        return super().__call__(inputs, **kwargs)
 
     def _share_embedding_with(self, graph: keras.Function) -> None:
         # `keras.models.clone_model` and `model_from_json` make each layer on its own, so that this
@@ -107,8 +89,7 @@ class TiedProjection(keras.layers.Layer):
         return type(layer) is type(self.embedding) and layer.name == self.embedding.name
 
     def get_build_config(self) -> None:
-        """Returns nothing: the first call builds a copy, when it knows the embedding of its
-        graph."""
+        """Returns None: the first call builds a copy, when it knows the embedding of its graph."""
 
     def build(self, input_shape: Shape) -> None:
         if not self.embedding.built:
@@ -118,18 +99,16 @@ class TiedProjection(keras.layers.Layer):
             self.bias = self.add_weight(shape=(self._vocab_size,), initializer="zeros", name="bias")
 
     @property
-    def kernel(self) -> Annotated[Tensor, "(d_model, vocab_size)"]:
+    def kernel(self) -> Tensor:
         """The transposed token table."""
         return ops.transpose(self._token_table)
 
-    def columns(
-        self, token_ids: Annotated[Tensor, "int (n,)"]
-    ) -> Annotated[Tensor, "(d_model, n)"]:
+    def columns(self, token_ids: Tensor) -> Tensor:
         """Returns the columns of the kernel for some tokens, without transposing all of it."""
         return ops.transpose(take_rows(self._token_table, token_ids))
 
     @property
-    def _token_table(self) -> Annotated[Tensor, "(vocab_size, d_model)"]:
+    def _token_table(self) -> Tensor:
         if isinstance(self.embedding, PositionalEmbedding):
             return self.embedding.token_table
         if self.embedding.quantization_mode:
@@ -137,13 +116,10 @@ class TiedProjection(keras.layers.Layer):
             return self.embedding(ops.arange(self._vocab_size, dtype="int32"))
         return self.embedding.embeddings
 
-    def call(
-        self, inputs: Annotated[Tensor, "(..., d_model)"]
-    ) -> Annotated[Tensor, "(..., vocab_size)"]:
+    def call(self, inputs: Tensor) -> Tensor:
         kernel = ops.cast(self.kernel, self.compute_dtype)
-        logits = ops.matmul(
-            ops.reshape(ops.cast(inputs, self.compute_dtype), (-1, kernel.shape[0])), kernel
-        )
+        rows = ops.reshape(ops.cast(inputs, self.compute_dtype), (-1, kernel.shape[0]))
+        logits = ops.matmul(rows, kernel)
         if self.use_bias:
             logits = ops.add(logits, self.bias)
         # Keras multiplies float64 in float32 on PyTorch.
@@ -154,7 +130,11 @@ class TiedProjection(keras.layers.Layer):
         return (*input_shape[:-1], self._vocab_size)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self, annotations_of(TiedProjection.__init__))}
+        return {
+            **super().get_config(),
+            "embedding": keras.saving.serialize_keras_object(self.embedding),
+            "use_bias": self.use_bias,
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "TiedProjection":

@@ -26,8 +26,8 @@ from ..layers import (
     MultiHeadAttention,
     TiedProjection,
 )
-from ..layers.attention import attention_weights, product_of_heads
 from ..layers.cache import Cache, KeyValues, empty_cache
+from ..layers.scaled_dot_product_attention import attention_weights, product_of_heads
 from ..masks import implicit_mask
 from ..tensors import Dimension, Tensor
 from .incremental_decoding import CacheEntries, DecoderState
@@ -354,6 +354,7 @@ class _StockAttention:
     our own layers."""
 
     relative_positions = None
+    needs_position_ids = False
 
     def __init__(self, layer: Any) -> None:
         self._projections = projections_of(layer)

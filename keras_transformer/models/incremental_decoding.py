@@ -15,8 +15,7 @@ import numpy as np
 from keras import ops, tree
 
 from ..gather import gather_in_rows
-from ..layers import Decoder, MultiHeadAttention, PositionalEmbedding, TiedProjection
-from ..masks import combine
+from ..layers import Decoder, PositionalEmbedding, TiedProjection
 from ..tensors import Dimension, Tensor, last_size
 
 
@@ -63,17 +62,10 @@ class NewPositions(NamedTuple):
     def arguments_for(self, layer: Any) -> dict[str, Any]:
         """Returns the arguments for the `step` of a layer that are about positions."""
         mask = None if isinstance(self.mask, tuple) else self.mask
-        neighborhood = layer.reach if isinstance(layer, MultiHeadAttention) else layer.neighborhood
-        if neighborhood is not None:
-            # Only the lower end of the neighborhood matters: later positions do not exist yet.
-            first = self.position_ids - neighborhood // 2
-            is_near = self.entry_position_ids()[:, None, :] >= first[:, :, None]
-            mask = combine(mask, is_near)
         arguments: dict[str, Any] = dict(position=self.first_entry, mask=mask)
-        if layer.relative_positions is not None:
-            arguments |= dict(
-                position_ids=self.position_ids, entry_position_ids=self.entry_position_ids()
-            )
+        if layer.needs_position_ids:
+            arguments["position_ids"] = self.position_ids
+            arguments["entry_position_ids"] = self.entry_position_ids()
         return arguments
 
 

@@ -1,17 +1,27 @@
 """The Transformer as a functional Keras model, applied to whole sequences or one step at a time."""
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import keras
 from keras import ops
 
+from ..checks import with_sliding_window
 from ..config import TransformerConfig
 from ..decoding.protocol import Step
 from ..errors import ConfigError
-from ..layers import BlockOptions, Decoder, Encoder, PositionalEmbedding, TiedProjection
+from ..layers import (
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    MultiHeadAttention,
+    PositionalEmbedding,
+    Residual,
+    TiedProjection,
+)
+from ..layers.children import saved_dtype
 from ..masks import padding_mask
 from ..tensors import Dimension, Tensor
 from .incremental_decoding import CacheEntries, DecoderState, decoder_step
@@ -52,41 +62,33 @@ class Transformer(keras.Model):
         (2, 5, 100)
     """
 
-    # `keras.models.clone_model` makes a copy of the graph and calls the class of a functional model
-    # with it, `Transformer(inputs, outputs, name=name)`, if its constructor takes any arguments.
     def __init__(
-        self, config: TransformerConfig | dict[str, Any], *outputs: Tensor, **kwargs: Any
+        self,
+        config: TransformerConfig | dict[str, Any],
+        dtype: keras.DTypePolicy | str | None = None,
+        **kwargs: Any,
     ) -> None:
-        if outputs:
-            super().__init__(config, *outputs, **kwargs)
-        else:
-            config = (
-                config if isinstance(config, TransformerConfig) else TransformerConfig(**config)
-            )
-            dtype = keras.dtype_policies.get(
-                kwargs.pop("dtype", None) or keras.config.dtype_policy()
-            )
-            super().__init__(*_make_graph(config, dtype), **kwargs)
-        self.config = next(
-            operation.config
-            for operation in self.operations
-            if isinstance(operation, _Float32Logits)
-        )
-        source_name, target_name = _embedding_names(self.config)
-        self.source_embedding = self.get_layer(source_name)
-        self.target_embedding = self.get_layer(target_name)
-        self.encoder = self.get_layer("encoder")
-        self.decoder = self.get_layer("decoder")
-        self.output_projection = self.get_layer("logits")
-        projection = self.output_projection
-        if (
-            isinstance(projection, TiedProjection)
-            and projection.embedding is not self.target_embedding
-        ):
-            raise ValueError(
-                f"the output projection must share the table of layer {target_name!r}; "
-                f"received a projection with an embedding of its own, {projection.embedding.name!r}"
-            )
+        if not isinstance(config, TransformerConfig):
+            config = TransformerConfig(**with_sliding_window(config, "model."))
+        dtype = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+        source_embedding, target_embedding = _make_embeddings(config, dtype)
+        encoder, decoder = _make_stacks(config, dtype)
+        output_projection = _make_output_projection(config, target_embedding, dtype)
+
+        inputs = {
+            "source": keras.Input((None,), dtype="int32", name="source"),
+            "target": keras.Input((None,), dtype="int32", name="target"),
+        }
+        hidden = _hidden_states(source_embedding, target_embedding, encoder, decoder, inputs)
+        logits = ops.cast(output_projection(hidden), "float32")
+        super().__init__(inputs=inputs, outputs=logits, **kwargs)
+
+        self.config = config
+        self.source_embedding = source_embedding
+        self.target_embedding = target_embedding
+        self.encoder = encoder
+        self.decoder = decoder
+        self.output_projection = output_projection
 
     def hidden_states(
         self,
@@ -168,7 +170,7 @@ class Transformer(keras.Model):
         return {
             "config": dataclasses.asdict(self.config),
             "name": self.name,
-            "dtype": keras.dtype_policies.serialize(self.encoder.dtype_policy),
+            "dtype": saved_dtype(self, default=self.encoder.dtype_policy),
         }
 
     @classmethod
@@ -176,26 +178,6 @@ class Transformer(keras.Model):
         cls, config: dict[str, Any], custom_objects: Mapping[str, type] | None = None
     ) -> "Transformer":
         return cls(**config)
-
-
-class _Float32Logits(keras.Operation):
-    """Casts logits to float32, and carries the configuration to a copy of the graph, see
-    `Transformer.__init__`."""
-
-    def __init__(self, config: TransformerConfig | dict[str, Any], name: str | None = None) -> None:
-        super().__init__(name=name)
-        self.config = (
-            config if isinstance(config, TransformerConfig) else TransformerConfig(**config)
-        )
-
-    def call(self, logits: Tensor) -> Tensor:
-        return ops.cast(logits, "float32")
-
-    def compute_output_spec(self, logits: keras.KerasTensor) -> keras.KerasTensor:
-        return keras.KerasTensor(logits.shape, dtype="float32")
-
-    def get_config(self) -> dict[str, Any]:
-        return {"config": dataclasses.asdict(self.config), "name": self.name}
 
 
 def build_transformer(
@@ -214,48 +196,64 @@ def build_transformer(
     return Transformer(config, dtype=dtype)
 
 
-def _make_graph(
+def _make_embeddings(
     config: TransformerConfig, dtype: keras.DTypePolicy
-) -> tuple[dict[str, keras.KerasTensor], keras.KerasTensor]:
-    """Returns the inputs and the outputs."""
-    embedding = functools.partial(
-        PositionalEmbedding,
-        d_model=config.d_model,
-        positions=config.added_positions,
-        max_length=config.max_length if config.positions == "learned" else None,
+) -> tuple[PositionalEmbedding, PositionalEmbedding]:
+    """Makes the embeddings of source and target, which are one layer if all are tied."""
+
+    def make(vocab_size: int, name: str) -> PositionalEmbedding:
+        return PositionalEmbedding(
+            vocab_size,
+            config.d_model,
+            config.added_positions,
+            max_length=config.max_length if config.positions == "learned" else None,
+            dropout=config.dropout,
+            dtype=dtype,
+            name=name,
+        )
+
+    if config.tie_embeddings == "all":
+        embedding = make(config.source_vocab_size, "embedding")
+        return embedding, embedding
+    source_embedding = make(config.source_vocab_size, "source_embedding")
+    return source_embedding, make(config.target_vocab_size, "target_embedding")
+
+
+def _make_stacks(config: TransformerConfig, dtype: keras.DTypePolicy) -> tuple[Encoder, Decoder]:
+    arguments: dict[str, Any] = dict(
+        num_heads=config.num_heads,
+        d_ff=config.d_ff,
+        key_dim=config.key_dim,
+        value_dim=config.value_dim,
         dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        activation_dropout=config.activation_dropout,
+        activation=config.activation,
+        norm_first=config.norm_first,
+        sliding_window=config.sliding_window,
+        epsilon=config.epsilon,
+        attention_bias=config.attention_bias,
+        feed_forward_bias=config.feed_forward_bias,
+        normalization=config.normalization,
+        gated=config.gated,
+        num_key_value_heads=config.num_key_value_heads,
+        query_key_norm=config.query_key_norm,
+        relative_positions=config.relative_positions,
         dtype=dtype,
     )
-    source_name, target_name = _embedding_names(config)
-    source_embedding = target_embedding = embedding(config.source_vocab_size, name=source_name)
-    if target_name != source_name:
-        target_embedding = embedding(config.target_vocab_size, name=target_name)
     encoder_layers, decoder_layers = config.depths
-    # The arguments of layers that have a field, or a property, of the same name.
-    names = ("num_heads", "d_ff", *BlockOptions.__annotations__)
-    arguments = {name: getattr(config, name) for name in names if hasattr(config, name)}
-    encoder = Encoder(encoder_layers, **arguments, dtype=dtype, name="encoder")
-    decoder = Decoder(decoder_layers, **arguments, dtype=dtype, name="decoder")
+    encoder = Encoder(encoder_layers, **arguments, name="encoder")
+    return encoder, Decoder(decoder_layers, **arguments, name="decoder")
+
+
+def _make_output_projection(
+    config: TransformerConfig, target_embedding: PositionalEmbedding, dtype: keras.DTypePolicy
+) -> keras.layers.Layer:
     if config.tie_embeddings == "none":
-        size = config.target_vocab_size
-        output_projection = keras.layers.Dense(
-            size, use_bias=config.logits_bias, dtype=dtype, name="logits"
+        return keras.layers.Dense(
+            config.target_vocab_size, use_bias=config.logits_bias, dtype=dtype, name="logits"
         )
-    else:
-        output_projection = TiedProjection(
-            target_embedding, config.logits_bias, dtype=dtype, name="logits"
-        )
-    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ("source", "target")}
-    hidden = _hidden_states(source_embedding, target_embedding, encoder, decoder, inputs)
-    return inputs, _Float32Logits(config)(output_projection(hidden))
-
-
-def _embedding_names(config: TransformerConfig) -> tuple[str, str]:
-    return (
-        ("embedding",) * 2
-        if config.tie_embeddings == "all"
-        else ("source_embedding", "target_embedding")
-    )
+    return TiedProjection(target_embedding, config.logits_bias, dtype=dtype, name="logits")
 
 
 def _hidden_states(
@@ -314,18 +312,43 @@ def named_weights(model: Transformer) -> Iterator[tuple[str, keras.Variable]]:
 
 def _named_layers(model: Transformer) -> Iterator[tuple[str, keras.layers.Layer | None]]:
     """Yields every layer with weights, or None instead of a layer that an option would add."""
-    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        for i, layer in enumerate(stack.layers):
-            for name in ("attention", "source_attention") if side == "decoder" else ("attention",):
-                attention = getattr(layer, name)
-                for part in ("query", "key", "value", "output"):
-                    yield f"{side}/{i}/{name}/{part}", getattr(attention, f"{part}_dense")
-                for part in ("query_norm", "key_norm", "relative_bias"):
-                    yield f"{side}/{i}/{name}/{part}", getattr(attention, part, None)
-                yield f"{side}/{i}/{name}/norm", getattr(layer, f"{name}_residual").norm
-            yield f"{side}/{i}/feed_forward/hidden", layer.feed_forward.hidden_dense
-            yield f"{side}/{i}/feed_forward/gate", layer.feed_forward.gate_dense
-            yield f"{side}/{i}/feed_forward/output", layer.feed_forward.output_dense
-            yield f"{side}/{i}/feed_forward/norm", layer.feed_forward_residual.norm
-        if stack.final_norm is not None:
-            yield f"{side}/final_norm", stack.final_norm
+    for i, layer in enumerate(model.encoder.layers):
+        yield from _named_attention(
+            f"encoder/{i}/attention", layer.self_attention, layer.self_attention_residual
+        )
+        yield from _named_feed_forward(f"encoder/{i}/feed_forward", layer)
+    if model.encoder.final_norm is not None:
+        yield "encoder/final_norm", model.encoder.final_norm
+    for i, layer in enumerate(model.decoder.layers):
+        yield from _named_attention(
+            f"decoder/{i}/attention", layer.self_attention, layer.self_attention_residual
+        )
+        yield from _named_attention(
+            f"decoder/{i}/source_attention", layer.cross_attention, layer.cross_attention_residual
+        )
+        yield from _named_feed_forward(f"decoder/{i}/feed_forward", layer)
+    if model.decoder.final_norm is not None:
+        yield "decoder/final_norm", model.decoder.final_norm
+
+
+def _named_attention(
+    name: str, attention: MultiHeadAttention, residual: Residual
+) -> Iterator[tuple[str, keras.layers.Layer | None]]:
+    yield f"{name}/query", attention.query_dense
+    yield f"{name}/key", attention.key_dense
+    yield f"{name}/value", attention.value_dense
+    yield f"{name}/output", attention.output_dense
+    if attention.query_key_norm:
+        yield f"{name}/query_norm", attention.query_norm
+        yield f"{name}/key_norm", attention.key_norm
+    yield f"{name}/relative_bias", attention.position_scheme
+    yield f"{name}/norm", residual.norm
+
+
+def _named_feed_forward(
+    name: str, layer: EncoderLayer | DecoderLayer
+) -> Iterator[tuple[str, keras.layers.Layer | None]]:
+    yield f"{name}/hidden", layer.feed_forward.hidden_dense
+    yield f"{name}/gate", layer.feed_forward.gate_dense
+    yield f"{name}/output", layer.feed_forward.output_dense
+    yield f"{name}/norm", layer.feed_forward_residual.norm

@@ -17,12 +17,11 @@ import numpy as np
 from keras import ops
 from safetensors import SafetensorError, safe_open
 
-from ..checks import require, shown
+from ..checks import integer, require, shown
 from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
 from ..errors import ConfigError, InvalidFileError
 from ..layers.positional_embedding import sinusoids
 from ..model_dir.files import UNREADABLE
-from ..rules import check
 from ..tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair
 from ..tokenizers.sentencepiece import parse_model
 from .pretrained_model import (
@@ -244,7 +243,7 @@ def _tokenizers(
         ids = _read_json(path, MAX_VOCABULARY_BYTES)
         with reading(path):
             for piece, token_id in ids.items():
-                check(f"the id of {shown(piece)}", token_id, int)
+                integer(f"the id of {shown(piece)}", token_id)
         both.append(read_tokenizer(folder / name, ids, path, size, start_id))
     with reading(folder / "config.json"):
         return Tokenizers.of(*both)

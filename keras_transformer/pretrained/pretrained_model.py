@@ -8,20 +8,19 @@ InvalidFileError which names it.
 import contextlib
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import keras
 import numpy as np
 
-from ..checks import require, shown
+from ..checks import boolean, integer, number, require, shown, text
 from ..config import Config, TokenizerConfig
 from ..errors import ConfigError, InvalidFileError
 from ..model_dir import ModelDir
 from ..model_dir.directory import save_weights
 from ..model_dir.files import rename, temporary_beside
 from ..models.transformer import build_transformer, named_weights
-from ..rules import check
 from ..tokenizers import PretrainedSentencePieceTokenizer, Tokenizer, TokenizerPair
 from ..tokenizers.sentencepiece import check_piece
 
@@ -92,6 +91,14 @@ def read_bytes(path: pathlib.Path, max_bytes: int = MAX_VOCABULARY_BYTES) -> byt
     return content
 
 
+_CHECKS: dict[type, Callable[[str, Any], Any]] = {
+    bool: boolean,
+    float: number,
+    int: integer,
+    str: text,
+}
+
+
 def option(
     options: Mapping[str, object], name: str, kind: type[Value], default: Value | None = None
 ) -> Value:
@@ -101,7 +108,7 @@ def option(
     """
     value: Any = options.get(name)
     value = default if value is None else value
-    check(name, value, kind)
+    _CHECKS[kind](name, value)
     try:
         return kind(value)
     except OverflowError:

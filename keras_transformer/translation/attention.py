@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
 import numpy as np
 import tensorflow as tf
 
+from ..checks import picture_path, text_not_blank
 from ..config.model import AttentionKind, AttentionView
 from ..model_dir.files import replacing
 from ..models import Transformer
-from ..rules import PicturePath, Sentence, check
 from ..tensors import Tensor
 from .translator import Translator
 
@@ -61,7 +61,7 @@ class TranslationAttention(NamedTuple):
     by_kind: dict[AttentionKind, Attention]
 
 
-def translate_with_attention(translator: Translator, text: Sentence) -> TranslationAttention:
+def translate_with_attention(translator: Translator, text: str) -> TranslationAttention:
     """Translates a text and returns what every layer and head attended to.
 
     Args:
@@ -71,7 +71,7 @@ def translate_with_attention(translator: Translator, text: Sentence) -> Translat
     Raises:
         ConfigError: The text is blank, or has a lone surrogate.
     """
-    check("text", text, Sentence)
+    text_not_blank("text", text)
     model, tokenizers = cast(Transformer, translator.model), translator.tokenizers
     source = translator.token_ids([text])
     translations = translator.graph.search(tf.constant([text]))
@@ -124,7 +124,7 @@ def plot_attention(
             or head.
     """
     path, view = os.fspath(path), view or AttentionView()
-    check("output", path, PicturePath)
+    picture_path("output", path)
     config = translator.model.config
     layers, heads = view.layers(config), view.heads(config)
     attention = translate_with_attention(translator, text)

@@ -8,12 +8,12 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, get_args
 
 import tensorflow as tf
 
+from ..checks import one_of
 from ..config.values import Language
-from ..rules import check
 from ..tensors import Tensor
 from ..tokenizers.placeholders import ESCAPED_MARK, MARK, SPACES, SpanFinder, parts_between
 from ..tokenizers.text_codec import TextCodec
@@ -243,7 +243,7 @@ def split_sentences(texts: Texts, language: Language | None = None) -> Parts:
     Raises:
         ConfigError: The language is not known.
     """
-    check("language", language, Language | None)
+    one_of("language", language, get_args(Language), optional=True)
     marked = tf.strings.regex_replace(texts, MARK, ESCAPED_MARK)
     marked = tf.strings.regex_replace(marked, _LINE_END, rf"\1{_DIVISION}")
     for exception in _exceptions(language):

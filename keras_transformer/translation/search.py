@@ -8,11 +8,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from ..checks import integer
 from ..config import DecodingConfig, TransformerConfig
 from ..decoding import Constraints, Decodable, beam_search, greedy_search, sample
 from ..decoding.greedy_and_sampling import check_sampling
 from ..model_dir.shortlist_file import Shortlist
-from ..rules import check
 from ..tensors import Dimension, Tensor
 from ..tokenizers import Tokenizer
 
@@ -69,8 +69,8 @@ class Sampling(NamedTuple):
 
     def inputs(self) -> dict[str, Tensor]:
         """Checks the values and returns those that are inputs of a graph as tensors."""
-        check("seed", self.seed, int)
-        check("first_row", self.first_row, int)
+        integer("seed", self.seed)
+        integer("first_row", self.first_row)
         check_sampling(self.temperature, self.top_k, self.top_p)
         inputs = {
             "seed": tf.constant(

@@ -4,18 +4,17 @@ import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_args
 
 import numpy as np
 import tensorflow as tf
 
-from ..checks import plain, require
+from ..checks import integer, one_of, plain, require
 from ..config import DecodingConfig
 from ..config.values import Language, Precision
 from ..errors import ConfigError, Error
 from ..model_dir import ModelDir
 from ..model_dir.shortlist_file import Shortlist, read_shortlist
-from ..rules import check, checked
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from ..tokenizers.text_codec import Side, TextCodec
@@ -94,7 +93,7 @@ class Translator:
         shortlist: Shortlist | None = None,
         is_guided: bool = False,
     ) -> None:
-        check("language", language, Language | None)
+        one_of("language", language, get_args(Language), optional=True)
         self.tokenizers = TokenizerPair.of(tokenizers)
         for side in ("target", "source"):
             tokenizer, name = getattr(self.tokenizers, side), f"{side}_vocab_size"
@@ -161,7 +160,7 @@ class Translator:
         """
         model_dir = ModelDir(model_dir)
         config = model_dir.read_config()
-        check("precision", precision, Precision)
+        one_of("precision", precision, get_args(Precision))
         is_int8 = precision == "int8-weights"
         model = model_dir.load_model(config.model, "float32" if is_int8 else precision)
         tokenizers = load_tokenizers(model_dir.path, config.tokenizer)
@@ -198,7 +197,6 @@ class Translator:
         `translate` does."""
         return [translation.hypotheses for translation in self.translate(texts, n)]
 
-    @checked
     def translate(
         self,
         texts: Sequence[str | bytes],
@@ -225,6 +223,7 @@ class Translator:
         Raises:
             ConfigError: An argument breaks its rule.
         """
+        n = integer("n", n)
         require(
             1 <= n <= self.decoding.beam_size,
             "n",
@@ -262,7 +261,6 @@ class Translator:
         values = {name: inputs.pop(name) for name in Sampling._fields if name in inputs}
         return self.graph.search(**inputs, sampling=Sampling(top_k=top_k, **values))
 
-    @checked
     def translate_document(
         self, texts: Sequence[str | bytes], language: Language | None = None
     ) -> list[TranslatedDocument]:
@@ -285,6 +283,7 @@ class Translator:
         Raises:
             ConfigError: An argument breaks its rule.
         """
+        one_of("language", language, get_args(Language), optional=True)
         documents = self._run(
             self.graph.translate_documents, _text_tensors(texts=texts), language=language
         )
@@ -313,7 +312,6 @@ class Translator:
         arrays."""
         return self._run(self.graph.score, _text_tensors(sources=sources, targets=targets))
 
-    @checked
     def align(
         self,
         sources: Sequence[str | bytes],
@@ -334,6 +332,7 @@ class Translator:
         Raises:
             ConfigError: The numbers differ, or there is no such layer.
         """
+        layer = integer("layer", layer)
         pairs = self._run(
             self.graph.align, _text_tensors(sources=sources, targets=targets), layer=layer
         )
@@ -376,13 +375,13 @@ class Translator:
         tokens, padded with 0."""
         return self._run(self.graph.tokenize, _text_tensors(texts=texts)).token_ids
 
-    @checked
     def num_tokens(self, texts: Sequence[str | bytes], side: Side = "source") -> np.ndarray:
         """Returns how many tokens every text has, including its end token, before it is truncated.
 
         Args:
             side: whose tokenizer counts.
         """
+        one_of("side", side, get_args(Side))
         return self._run(self.graph.codec.num_tokens, _text_tensors(texts=texts), side=side)
 
     def _run(

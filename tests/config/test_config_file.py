@@ -1,11 +1,11 @@
 """YAML files and `--set`: what is read as a number, and hostile text that is rejected immediately,
 in one line."""
 
+import dataclasses
 import inspect
 import pathlib
 import re
 import time
-import typing
 
 import pytest
 import yaml
@@ -102,7 +102,19 @@ def test_hostile_text_is_refused_at_once(refused, text, problem):
     [
         (
             "model: {num_layers: 1000000}",
-            "model.num_layers must be at most 1,000; received model.num_layers=1000000",
+            "the sizes in the section model must make at most 10,000,000,000 parameters; they make",
+        ),
+        (
+            "model: {num_layers: %s}" % ("1" * 400),
+            "model.num_layers must be at most 9,223,372,036,854,775,807; received",
+        ),
+        (
+            "tokenizer: {vocab_size: 1000000000}",
+            "the sizes in the section model must make at most 10,000,000,000 parameters; they make",
+        ),
+        (
+            "decoding: {beam_size: 1000000}",
+            "decoding.beam_size must be at most 1,000; received decoding.beam_size=1000000",
         ),
         ("training: {seed: 4294967296}", "training.seed must be at most 4,294,967,295; received"),
         (
@@ -136,32 +148,42 @@ def test_absurd_sizes_are_refused(refused, text, problem):
     assert refused(text).startswith(problem)
 
 
-def test_every_number_has_a_limit_that_its_description_states():
+def test_every_field_has_a_check_whose_limits_its_description_states():
     for section, cls in SECTIONS.items():
         texts = re.findall(
             r"^ {4}(\w+): (.*?)(?=\n {4}\w|\n\n)", inspect.getdoc(cls), re.DOTALL | re.MULTILINE
         )
-        for name, annotation in typing.get_type_hints(cls, include_extras=True).items():
-            options = [o for o in typing.get_args(annotation) if o is not type(None)] or [
-                annotation
-            ]
-            option = annotation if typing.get_origin(annotation) is typing.Annotated else options[0]
-            if typing.get_origin(option) is not typing.Annotated or option.__origin__ not in (
-                int,
-                float,
-            ):
-                assert option not in (int, float), f"{section}.{name} has no rule"
+        descriptions = {name: " ".join(text.split()) for name, text in texts}
+        for field in dataclasses.fields(cls):
+            if field.name == "augment":
                 continue
-            *_, last = option.__metadata__
-            assert not last.holds(10**18), f"{section}.{name}"
-            limit, description = (
-                last.text.rpartition("at most ")[2],
-                " ".join(dict(texts)[name].split()),
-            )
-            is_stated = re.search(rf"\b(at most|to) {limit}\b(?!,\d)", description, re.IGNORECASE)
-            assert is_stated or "below 1" in limit or "at most `keep_checkpoints`" in description, (
-                f"{section}.{name}"
-            )
+            limits = field.metadata["check"].keywords
+            if "at_most" in limits:
+                stated = rf"\b(at most|to) {limits['at_most']:,}\b(?!,\d)"
+                assert re.search(stated, descriptions[field.name], re.IGNORECASE), field.name
+            for choice in limits.get("choices", ()):
+                assert f'"{choice}"' in descriptions[field.name], f"{section}.{field.name}"
+
+
+def test_a_recipe_may_have_the_former_name_of_the_sliding_window(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("model: {preset: tiny, neighborhood: 9}")
+    assert load_recipe(path).model.sliding_window == 5
+    for override, window in (
+        ("model.neighborhood=5", 3),
+        ("model.sliding_window=4", 4),
+        ("model.neighborhood=null", None),
+    ):
+        assert load_recipe(path, ["model.neighborhood=3", override]).model.sliding_window == window
+
+
+def test_a_former_name_with_an_invalid_value_is_named(refused):
+    message = "model.neighborhood must be positive and odd; received model.neighborhood=4"
+    assert refused("model: {neighborhood: 4}") == message
+    assert refused("", "model.neighborhood=4") == f"--set model.neighborhood=4: {message}"
+    assert refused("model: {neighborhood: 3, sliding_window: 3}") == (
+        "model.sliding_window must be null if neighborhood=3; received model.sliding_window=3"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """The documentation names what exists: files, public names, and commands with options that their
-rules allow."""
+checks allow."""
 
 import argparse
 import importlib
@@ -147,9 +147,9 @@ def check_own(words, parse):
         lambda: main._parse(None),
         words if is_whole or "--model-dir" in words else [*words, "--model-dir", "a"],
     )
-    for name, rule in given.rules.items():
+    for name, check in given.checks.items():
         value = getattr(given, name.removeprefix("--").replace("-", "_"))
-        if value is not None and rule is options.ExistingDirectory:
+        if value is not None and check is options.existing_directory:
             make_model_dir(pathlib.Path(value))
     options.check_options(given)
     if given.command == "train":

@@ -1,6 +1,9 @@
 """Loss, metrics and schedule against numbers worked out by hand and the plain formulas in NumPy."""
 
+import inspect
 import math
+import re
+import warnings
 
 import keras
 import numpy as np
@@ -349,7 +352,7 @@ def test_without_a_padding_id_the_keras_mask_says_what_is_padding():
         )
 
 
-# The rules themselves are those of config/test_rules.py.
+# The rules themselves are those of config/test_checks.py.
 @pytest.mark.parametrize(
     ("cls", "argument", "value", "rule"),
     [
@@ -381,6 +384,106 @@ def test_an_argument_that_makes_no_sense_is_refused(cls, argument, value, rule):
         with pytest.raises(ValueError) as error:
             make()
         assert str(error.value) == f"{argument} must be {rule}; received {argument}={value!r}"
+
+
+@pytest.mark.parametrize("cls", [*LOSS_AND_METRICS, WarmupInverseSqrt])
+def test_arguments_are_documented_and_in_the_configuration(cls):
+    names = [*inspect.signature(cls).parameters]
+    text = inspect.getdoc(cls).partition("Args:\n")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"^ {4}(\w+): ", text, re.MULTILINE)) == sorted(names)
+    instance = cls(d_model=4) if cls is WarmupInverseSqrt else cls()
+    assert sorted(instance.get_config()) == sorted(names)
+    assert type(instance).from_config(instance.get_config()).get_config() == instance.get_config()
+
+
+# What y_true, y_pred and sample_weight may be.
+
+
+def test_lists_are_taken_as_arrays_are():
+    weights = np.random.default_rng(1).random(LABELS.shape).astype("float32")
+    loss = MaskedLabelSmoothedCrossentropy()
+    lists = LABELS.tolist(), LOGITS.tolist(), weights.tolist()
+    assert float(loss(*lists)) == float(loss(LABELS, LOGITS, weights))
+    for metric in (MaskedAccuracy(), Perplexity()):
+        metric.update_state(*lists)
+        of_lists = float(metric.result())
+        metric.reset_state()
+        metric.update_state(LABELS, LOGITS, weights)
+        assert of_lists == float(metric.result())
+
+
+@pytest.mark.parametrize("cls", LOSS_AND_METRICS)
+@pytest.mark.parametrize("name", ["y_true", "y_pred", "sample_weight"])
+def test_a_ragged_tensor_is_refused(cls, name):
+    if keras.backend.backend() != "tensorflow":
+        return  # Other backends have no ragged tensors.
+    import tensorflow as tf
+
+    arguments = dict(y_true=LABELS, y_pred=LOGITS, sample_weight=np.ones(LABELS.shape, "float32"))
+    arguments[name] = tf.RaggedTensor.from_tensor(arguments[name])
+    call = cls() if cls is MaskedLabelSmoothedCrossentropy else cls().update_state
+    with pytest.raises(ValueError) as error:
+        call(**arguments)
+    assert str(error.value) == (
+        f"{name} must not be ragged: pad it first, with to_tensor(); received a RaggedTensor"
+    )
+
+
+# Predictions that come from a softmax.
+
+
+def softmax_warnings(output, loss, metrics=(), **compile_arguments):
+    """Fits a model twice; returns the warnings that are about a softmax."""
+    inputs = keras.Input((4, 5))
+    model = keras.Model(inputs, output(inputs))
+    model.compile("sgd", loss, metrics=list(metrics), **compile_arguments)
+    x = np.random.default_rng(0).normal(size=(6, 4, 5)).astype("float32")
+    labels = np.resize([1, 2, 0], (6, 4))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            model.fit(x, labels, batch_size=3, epochs=2, validation_data=(x, labels), verbose=0)
+    return [str(warning.message) for warning in caught if "softmax" in str(warning.message)]
+
+
+SOFTMAX = (
+    "%s expects logits, but the predictions come from a softmax: remove the softmax, or pass "
+    "from_logits=False"
+)
+SHOWS_SOFTMAX = keras.backend.backend() in ("tensorflow", "torch")
+SOFTMAX_OUTPUTS = {
+    "Dense": lambda inputs: keras.layers.Dense(3, activation="softmax")(inputs),
+    "Softmax": lambda inputs: keras.layers.Softmax()(keras.layers.Dense(3)(inputs)),
+    "function": lambda inputs: ops.softmax(keras.layers.Dense(3)(inputs)),
+    "mixed": lambda inputs: ops.cast(
+        keras.layers.Dense(3, activation="softmax", dtype="mixed_bfloat16")(inputs), "float32"
+    ),
+}
+
+
+@pytest.mark.parametrize("output", SOFTMAX_OUTPUTS.values(), ids=SOFTMAX_OUTPUTS)
+def test_a_softmax_under_a_loss_of_logits_is_one_warning(output):
+    expected = [SOFTMAX % "masked_label_smoothed_crossentropy"] if SHOWS_SOFTMAX else []
+    assert softmax_warnings(output, MaskedLabelSmoothedCrossentropy()) == expected
+
+
+def test_a_softmax_under_a_compiled_step_and_a_metric_is_one_warning_each():
+    expected = {SOFTMAX % name for name in ("masked_label_smoothed_crossentropy", "perplexity")}
+    received = softmax_warnings(
+        SOFTMAX_OUTPUTS["Dense"],
+        MaskedLabelSmoothedCrossentropy(),
+        [Perplexity(), MaskedAccuracy()],
+        jit_compile=keras.backend.backend() != "torch",
+    )
+    assert set(received) == (expected if SHOWS_SOFTMAX else set())
+    assert len(received) == len(set(received))
+
+
+def test_logits_and_declared_probabilities_are_no_warning():
+    logits = lambda inputs: keras.layers.Dense(3)(inputs)
+    assert softmax_warnings(logits, MaskedLabelSmoothedCrossentropy(), [Perplexity()]) == []
+    declared = MaskedLabelSmoothedCrossentropy(from_logits=False), [Perplexity(from_logits=False)]
+    assert softmax_warnings(SOFTMAX_OUTPUTS["Dense"], *declared) == []
 
 
 # The schedule.

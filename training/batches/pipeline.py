@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.rules import Count, Size, checked
+from keras_transformer.checks import non_negative_int, positive_int
 from keras_transformer.tensors import Dimension, Tensor
 
 from .encoded_pairs import EncodedPairs
@@ -75,9 +75,8 @@ class BatchPlan:
         return 1 - self.pairs.num_tokens / float(num_positions)
 
 
-@checked
 def plan_batches(
-    pairs: EncodedPairs, tokens_per_batch: Size, num_buckets: Size = 8, num_parts: Size = 1
+    pairs: EncodedPairs, tokens_per_batch: int, num_buckets: int = 8, num_parts: int = 1
 ) -> BatchPlan:
     """Plans the batches of an epoch.
 
@@ -88,6 +87,9 @@ def plan_batches(
         num_parts: the number of equal parts into which each batch can be divided, because empty
             rows fill it up. The pairs in a batch do not depend on it. Defaults to 1.
     """
+    positive_int("tokens_per_batch", tokens_per_batch)
+    positive_int("num_buckets", num_buckets)
+    positive_int("num_parts", num_parts)
     counts = pairs.length_counts
     buckets = choose_buckets(counts, tokens_per_batch, num_buckets)
     longest = [bucket.length for bucket in buckets]
@@ -186,15 +188,14 @@ def _cheapest_ranges(costs: np.ndarray, most_ranges: int) -> list[tuple[int, int
     return ranges[::-1]
 
 
-@checked
 def training_dataset(
     plan: BatchPlan,
     *,
-    seed: Count,
+    seed: int,
     start_id: int,
-    first_step: Count = 0,
+    first_step: int = 0,
     replicas: range = range(1),
-    num_replicas: Size = 1,
+    num_replicas: int = 1,
 ) -> tf.data.Dataset:
     """Returns endless batches for `fit`: every pair once in each epoch, in another order each time.
 
@@ -215,6 +216,9 @@ def training_dataset(
         (batch, target length)` if the pairs have links. The target is the start token and the
         sentence, the labels are the sentence and the end token. Empty rows come last.
     """
+    seed = non_negative_int("seed", seed)
+    first_step = non_negative_int("first_step", first_step)
+    num_replicas = positive_int("num_replicas", num_replicas)
     num_blocks = plan.pairs.num_blocks
     first_epoch, steps_to_skip = divmod(first_step, plan.num_steps)
 
@@ -251,9 +255,8 @@ def training_dataset(
     return _finish(turns.flat_map(batches_of_turn), tf.data.INFINITE_CARDINALITY)
 
 
-@checked
 def validation_dataset(
-    plan: BatchPlan, *, start_id: int, replicas: range = range(1), num_replicas: Size = 1
+    plan: BatchPlan, *, start_id: int, replicas: range = range(1), num_replicas: int = 1
 ) -> tf.data.Dataset:
     """Returns batches of every pair once, always in the same order.
 

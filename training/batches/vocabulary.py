@@ -7,7 +7,7 @@ import logging
 import random
 import re
 from collections.abc import Iterable, Sequence
-from typing import cast
+from typing import cast, get_args
 
 import sentencepiece
 
@@ -16,10 +16,10 @@ import sentencepiece
 from tensorflow_text.python.ops.bert_tokenizer import BasicTokenizer
 from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as wordpiece
 
+from keras_transformer.checks import one_of, positive_int
 from keras_transformer.config import TokenizerConfig
 from keras_transformer.config.sections import LearnedTokenizerKind
 from keras_transformer.errors import ConfigError
-from keras_transformer.rules import Size, check, checked
 from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.tokenizers import (
     SentencePieceTokenizer,
@@ -40,11 +40,10 @@ MAX_LINES = 2_000_000
 MAX_LINE_BYTES = 65_536
 
 
-@checked
 def train_tokenizer(
     lines: Iterable[str],
     kind: LearnedTokenizerKind,
-    vocab_size: Size,
+    vocab_size: int,
     tags: Sequence[str] = (),
     terms: bool = False,
 ) -> Tokenizer:
@@ -70,6 +69,8 @@ def train_tokenizer(
         >>> train_tokenizer(["the dog runs", "the cat runs"], "bpe", vocab_size=283).vocab_size
         283
     """
+    one_of("kind", kind, get_args(LearnedTokenizerKind))
+    vocab_size = positive_int("vocab_size", vocab_size)
     sample = sample_lines((line for line in lines if line.strip()), MAX_LINES)
     if not sample:
         raise ConfigError("the training text must have a line that is not empty")
@@ -92,7 +93,7 @@ def learn_tokenizers(
     Raises:
         ConfigError: `vocab_size` does not fit the text.
     """
-    check("tokenizer.kind", config.kind, LearnedTokenizerKind)
+    one_of("tokenizer.kind", config.kind, get_args(LearnedTokenizerKind))
     kind = cast(LearnedTokenizerKind, config.kind)
     if config.shared:
         texts: dict[str, Iterable[str]] = {

@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_transformer.checks import require
+from keras_transformer.checks import positive_int, require
 from keras_transformer.errors import ConfigError, DamagedFileError, InvalidFileError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.directory import load_weights, save_weights
@@ -27,7 +27,6 @@ from keras_transformer.model_dir.files import (
     replacing_with_checksum,
 )
 from keras_transformer.models import build_transformer
-from keras_transformer.rules import Size, checked
 
 from ..step.model import TrainingModel
 from ..text.corpus import TextFingerprint
@@ -231,12 +230,11 @@ def named_variables(model: TrainingModel) -> dict[str, keras.Variable]:
     }
 
 
-@checked
 def average_checkpoints(
     model_dir: str | os.PathLike[str] | ModelDir,
     *,
-    last: Size | None = None,
-    best: Size | None = None,
+    last: int | None = None,
+    best: int | None = None,
 ) -> list[pathlib.Path]:
     """Averages checkpoints of a model directory, which then translates with the average.
 
@@ -253,6 +251,8 @@ def average_checkpoints(
         ConfigError: Both numbers are given, one is not positive, or there are no checkpoints.
         DamagedFileError: All checkpoints are damaged.
     """
+    last = positive_int("last", last, optional=True)
+    best = positive_int("best", best, optional=True)
     model_dir = ModelDir(model_dir)
     config = model_dir.read_config()
     require(last is None or best is None, "last", "None if best is given", last)

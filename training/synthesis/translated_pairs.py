@@ -28,7 +28,6 @@ import sacrebleu
 from keras_transformer.checks import shown
 from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.model_dir.files import locked, naming_errors, replacing
-from keras_transformer.rules import Size
 from keras_transformer.runtime.progress import ProgressBar, counted
 
 from ..text.corpus import TextHash, fingerprint_of, in_chunks
@@ -94,7 +93,7 @@ def distill(
     pairs: Iterable[Pair],
     output: str | os.PathLike[str],
     settings: Settings,
-    n_best: Size = 1,
+    n_best: int = 1,
     metric: Metric = "bleu",
 ) -> None:
     r"""Writes pairs of sources and a teacher's translations (Kim and Rush 2016, arXiv 1606.07947).

@@ -1,12 +1,12 @@
 """The learning rate of section 5.3 of the paper."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 from keras import ops
 
-from .rules import Positive, Size, check_attributes
-from .tensors import Dimension, Tensor
+from ..checks import positive_float, positive_int
+from ..tensors import Dimension, Tensor
 
 if TYPE_CHECKING:
     # Type checkers expect a float as the learning rate of Keras' optimizers.
@@ -27,6 +27,12 @@ class WarmupInverseSqrt(LearningRateSchedule):
         warmup_steps: int. Updates until the rate peaks. Defaults to 4000, the paper's.
         scale: float. A factor on the rate. Defaults to 1, the paper's.
 
+    Call arguments:
+        step: int scalar. The number of updates so far.
+
+    Returns:
+        float32 (). The learning rate of the next update.
+
     Raises:
         ConfigError: An argument breaks its rule.
 
@@ -36,13 +42,12 @@ class WarmupInverseSqrt(LearningRateSchedule):
         0.0006988
     """
 
-    def __init__(self, d_model: Size, warmup_steps: Size = 4000, *, scale: Positive = 1.0) -> None:
-        self.d_model = d_model
-        self.warmup_steps = warmup_steps
-        self.scale = scale
-        check_attributes(self, WarmupInverseSqrt)
+    def __init__(self, d_model: int, warmup_steps: int = 4000, *, scale: float = 1.0) -> None:
+        self.d_model = positive_int("d_model", d_model)
+        self.warmup_steps = positive_int("warmup_steps", warmup_steps)
+        self.scale = positive_float("scale", scale)
 
-    def __call__(self, step: Dimension) -> Annotated[Tensor, "float32 ()"]:
+    def __call__(self, step: Dimension) -> Tensor:
         # Keras counts updates from 0, the paper from 1.
         step = ops.cast(step, "float32") + 1.0
         rate = ops.minimum(ops.power(step, -0.5), step * self.warmup_steps**-1.5)

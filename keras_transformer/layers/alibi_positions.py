@@ -1,0 +1,36 @@
+"""Attention with linear biases, ALiBi (Press et al. 2022)."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from ..tensors import Tensor
+from .position_scheme import PositionScheme, relative_distances
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class AlibiPositions(PositionScheme):
+    """Subtracts the distance of two positions, times the slope of the head, from their score.
+
+    See Press et al. 2022, arXiv 2108.12409. It has no weights.
+    """
+
+    def bias(self, query_positions: Tensor, key_positions: Tensor, causal: bool) -> Tensor:
+        """Returns float32 (..., num_heads, target length, source length)."""
+        slopes = np.asarray(alibi_slopes(self.num_heads), "float32").reshape(-1, 1, 1)
+        distances = ops.abs(relative_distances(query_positions, key_positions))
+        return ops.multiply(ops.expand_dims(ops.cast(distances, "float32"), -3), -slopes)
+
+
+def alibi_slopes(num_heads: int) -> list[float]:
+    """Returns 2^(-8/n), 2^(-16/n), ..., 2^-8 for n heads, if n is a power of 2.
+
+    Otherwise the slopes for the next lower power of 2 come first, then every second slope for the
+    next higher one.
+    """
+    below = 2 ** (num_heads.bit_length() - 1)
+
+    def slopes(count: int) -> list[float]:
+        return [2.0 ** (-8.0 * (i + 1) / count) for i in range(count)]
+
+    return slopes(below) + slopes(2 * below)[::2][: num_heads - below]

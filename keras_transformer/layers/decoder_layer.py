@@ -1,0 +1,536 @@
+"""The decoder layer (section 3.1 of the paper)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from ..checks import (
+    boolean,
+    integer,
+    one_of,
+    positive_float,
+    positive_int,
+    rate,
+    require_divisor,
+    with_sliding_window,
+)
+from ..masks import as_mask, implicit_mask
+from ..tensors import Dimension, Shape, Tensor
+from .cache import Cache, KeyValues
+from .children import child_initializer, child_seed, head_width, require_built, saved_dtype
+from .feed_forward import FeedForward
+from .input_checks import check_batch, check_mask, output_spec_with_scores
+from .layer_normalization import Normalization, make_normalization
+from .multi_head_attention import (
+    MultiHeadAttention,
+    check_relative_positions,
+    serialize_relative_positions,
+)
+from .position_scheme import PositionScheme, copy_of
+from .renamed import ArgumentHints, sliding_window_of
+from .residual import Residual
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class DecoderLayer(ArgumentHints, keras.layers.Layer):
+    """Causal self-attention, cross-attention to a source, and a feed-forward network (section 3.1).
+
+    A layer that is first called without a source has no cross-attention: the layer of a language
+    model. d_model is read from the target.
+
+    A subclass replaces a part by overriding the method that makes it: `make_self_attention`,
+    `make_cross_attention`, `make_feed_forward`, `make_residual` or `make_normalization`. They run
+    in `build`, so that the subclass may set attributes after `super().__init__()`. A subclass with
+    another order of the parts overrides `call`, and `step` for decoding step by step.
+
+    For decoding step by step, `init_cache` and `project_source` prepare what `step` attends to.
+    Without a mask, the outputs of the steps equal the rows of one call.
+
+    Args:
+        num_heads: int. h, the number of attention heads.
+        d_ff: int. Width of the feed-forward network's hidden layer.
+        key_dim: int or None. d_k, the width of each head's queries and keys. Defaults to
+            `d_model // num_heads`.
+        value_dim: int or None. d_v, the width of each head's values. Defaults to `key_dim`.
+        dropout: float. Dropout rate on the output of each sublayer. Defaults to 0.1.
+        attention_dropout: float. Dropout rate on the attention weights; the paper has none.
+            Defaults to 0.
+        activation_dropout: float. Dropout rate inside the feed-forward network; the paper has none.
+            Defaults to 0.
+        activation: str or callable. Activation of the feed-forward network. Defaults to "relu".
+        norm_first: bool. Whether to normalize before each sublayer, instead of after the residual
+            sum as in the paper. Defaults to False.
+        sliding_window: int or None. w, for restricted self-attention (section 4): each position
+            attends to itself and to the w - 1 positions before and after it; the paper's r is
+            2w - 1. Defaults to None: all positions.
+        epsilon: float. Added to the variance, or to the mean square, in normalization. Defaults to
+            1e-6.
+        attention_bias: bool. Whether the projections of attention add a bias; the paper's do not.
+            Defaults to False.
+        feed_forward_bias: bool. Whether the feed-forward network adds biases, as in the paper.
+            Defaults to True.
+        kernel_initializer: str or `keras.initializers.Initializer`. Each kernel draws numbers of
+            its own. Defaults to "glorot_uniform".
+        bias_initializer: str or `keras.initializers.Initializer`. Defaults to "zeros".
+        kernel_regularizer: str, `keras.regularizers.Regularizer` or None. Applied to each kernel.
+            Defaults to None.
+        bias_regularizer: str, `keras.regularizers.Regularizer` or None. Applied to each bias.
+            Defaults to None.
+        seed: int or None. With a seed, dropout draws the same numbers in every run, and other
+            numbers in each sublayer. Defaults to None.
+        normalization: "layer", or "rms" for root mean square normalization (Zhang and Sennrich
+            2019, arXiv 1910.07467). Defaults to "layer".
+        gated: bool. Whether the feed-forward network is a gated linear unit (Shazeer 2020, arXiv
+            2002.05202): SwiGLU with the activation "silu", GEGLU with "gelu". Defaults to False.
+        num_key_value_heads: int or None. The number of heads of keys and values, a divisor of
+            `num_heads`: each is shared by `num_heads / num_key_value_heads` query heads (Ainslie
+            et al. 2023, arXiv 2305.13245). Defaults to `num_heads`.
+        query_key_norm: bool. Whether to normalize the queries and keys of each head by their root
+            mean square, with learned scales (Henry et al. 2020, arXiv 2010.04245). Defaults to
+            False.
+        relative_positions: str, `PositionScheme` or None. Positions that self-attention applies by
+            itself: "rotary" (`RotaryPositions`), "alibi" (`AlibiPositions`) or "t5"
+            (`T5Positions`); an instance is copied. Defaults to None: self-attention knows only the
+            positions that were added to its inputs.
+        flash_attention: bool or None. As in `MultiHeadAttention`. Defaults to None.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        target: (batch, target length, d_model).
+        source: (batch, source length, any width), the encoder's output, or None.
+        target_mask: bool (batch, target length), True = a real token. Defaults to the target's
+            implicit Keras mask.
+        source_mask: bool (batch, source length), True = a real token. Defaults to the source's
+            implicit Keras mask.
+        training: bool. Whether to apply dropout.
+        attention_mask: bool, True = attend, for self-attention, of a shape that
+            `MultiHeadAttention` takes. It applies on top of `use_causal_mask`.
+        source_attention_mask: bool, True = attend, for cross-attention, of such a shape.
+        use_causal_mask: bool. Whether a position sees only itself and earlier positions. False,
+            with an `attention_mask`, is for prefix language models and the like. Defaults to True.
+        return_attention_scores: bool. Whether to return the attention weights too. Defaults to
+            False.
+        score_bias: float, added to the scores of self-attention before the softmax, of a shape that
+            broadcasts to (batch, num_heads, target length, target length). Defaults to None.
+        cross_score_bias: float, added to the scores of cross-attention, of a shape that broadcasts
+            to (batch, num_heads, target length, source length). Defaults to None.
+
+    Returns:
+        (batch, target length, d_model), with the target's implicit mask, and, if asked for, the
+        weights of self-attention (batch, num_heads, target length, target length) and, in a layer
+        with a source, the weights of cross-attention (batch, num_heads, target length, source
+        length).
+
+    Raises:
+        ValueError: An argument breaks its rule; `num_heads` does not divide d_model and `key_dim`
+            is None; a layer that was built with a source is called without one, or the reverse; or
+            an input is not (batch, length, width), or of another width than that before.
+
+    Example:
+        >>> layer = DecoderLayer(num_heads=8, d_ff=2048)
+        >>> layer(keras.random.normal((2, 5, 512)), keras.random.normal((2, 7, 512))).shape
+        (2, 5, 512)
+    """
+
+    other_names = {
+        "dff": "d_ff",
+        "dim_feedforward": "d_ff",
+        "dropout_rate": "dropout",
+        "ff_dim": "d_ff",
+        "head_dim": "key_dim",
+        "intermediate_dim": "d_ff",
+        "layer_norm_eps": "epsilon",
+        "layer_norm_epsilon": "epsilon",
+        "nhead": "num_heads",
+        "normalize_first": "norm_first",
+        "num_query_heads": "num_heads",
+        "rate": "dropout",
+        "use_bias": "attention_bias and feed_forward_bias",
+    }
+
+    def __init__(
+        self,
+        num_heads: int,
+        d_ff: int,
+        *,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        activation: str | Callable[..., Any] = "relu",
+        norm_first: bool = False,
+        sliding_window: int | None = None,
+        epsilon: float = 1e-6,
+        attention_bias: bool = False,
+        feed_forward_bias: bool = True,
+        kernel_initializer: str | keras.initializers.Initializer = "glorot_uniform",
+        bias_initializer: str | keras.initializers.Initializer = "zeros",
+        kernel_regularizer: str | keras.regularizers.Regularizer | None = None,
+        bias_regularizer: str | keras.regularizers.Regularizer | None = None,
+        seed: int | None = None,
+        normalization: Normalization = "layer",
+        gated: bool = False,
+        num_key_value_heads: int | None = None,
+        query_key_norm: bool = False,
+        relative_positions: str | PositionScheme | None = None,
+        flash_attention: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        sliding_window = sliding_window_of(kwargs, sliding_window)
+        super().__init__(**kwargs)
+        self.num_heads = positive_int("num_heads", num_heads)
+        self.d_ff = positive_int("d_ff", d_ff)
+        self.key_dim = positive_int("key_dim", key_dim, optional=True)
+        self.value_dim = positive_int("value_dim", value_dim, optional=True)
+        self.dropout = rate("dropout", dropout)
+        self.attention_dropout = rate("attention_dropout", attention_dropout)
+        self.activation_dropout = rate("activation_dropout", activation_dropout)
+        self.activation = keras.activations.get(activation)
+        self.norm_first = boolean("norm_first", norm_first)
+        self.sliding_window = positive_int("sliding_window", sliding_window, optional=True)
+        self.epsilon = positive_float("epsilon", epsilon)
+        self.attention_bias = boolean("attention_bias", attention_bias)
+        self.feed_forward_bias = boolean("feed_forward_bias", feed_forward_bias)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.seed = integer("seed", seed, optional=True)
+        self.normalization = one_of("normalization", normalization, ("layer", "rms"))
+        self.gated = boolean("gated", gated)
+        self.num_key_value_heads = positive_int(
+            "num_key_value_heads", num_key_value_heads, optional=True
+        )
+        self.query_key_norm = boolean("query_key_norm", query_key_norm)
+        self.relative_positions = check_relative_positions(relative_positions)
+        self.flash_attention = boolean("flash_attention", flash_attention, optional=True)
+        require_divisor("num_key_value_heads", self.num_key_value_heads, num_heads=self.num_heads)
+        self.input_spec = keras.InputSpec(ndim=3)
+        self.supports_masking = True
+
+    def build(self, target_shape: Shape, source_shape: Shape | None = None) -> None:
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: target_shape[-1]})
+        self.self_attention = self.make_self_attention(target_shape)
+        self.self_attention.build(target_shape, target_shape)
+        self.self_attention_residual = self.make_residual("self_attention")
+        self.self_attention_residual.build(target_shape)
+        self.cross_attention: Any = None
+        self._source_width: int | None = None
+        if source_shape is not None:
+            self._check_source(source_shape)
+            self._source_width = source_shape[-1]
+            self.cross_attention = self.make_cross_attention(target_shape, source_shape)
+            self.cross_attention.build(target_shape, source_shape)
+            self.cross_attention_residual = self.make_residual("cross_attention")
+            self.cross_attention_residual.build(target_shape)
+        self.feed_forward = self.make_feed_forward(target_shape)
+        self.feed_forward.build(target_shape)
+        self.feed_forward_residual = self.make_residual("feed_forward")
+        self.feed_forward_residual.build(target_shape)
+
+    def make_self_attention(self, target_shape: Shape) -> keras.layers.Layer:
+        """Makes the self-attention.
+
+        Override it to use another layer. It runs in `build`.
+        """
+        return MultiHeadAttention(
+            self.num_heads,
+            self.key_dim or head_width(target_shape[-1], self.num_heads),
+            self.value_dim,
+            dropout=self.attention_dropout,
+            use_bias=self.attention_bias,
+            sliding_window=self.sliding_window,
+            flash_attention=self.flash_attention,
+            kernel_initializer=child_initializer(self.kernel_initializer, "self_attention"),
+            bias_initializer=child_initializer(self.bias_initializer, "self_attention"),
+            kernel_regularizer=self.kernel_regularizer,
+            bias_regularizer=self.bias_regularizer,
+            num_key_value_heads=self.num_key_value_heads,
+            query_key_norm=self.query_key_norm,
+            relative_positions=copy_of(self.relative_positions),
+            seed=child_seed(self.seed, "self_attention"),
+            dtype=self.dtype_policy,
+            name="self_attention",
+        )
+
+    def make_cross_attention(self, target_shape: Shape, source_shape: Shape) -> keras.layers.Layer:
+        """Makes the attention to the source.
+
+        Override it to use another layer. It runs in `build`.
+        """
+        return MultiHeadAttention(
+            self.num_heads,
+            self.key_dim or head_width(target_shape[-1], self.num_heads),
+            self.value_dim,
+            dropout=self.attention_dropout,
+            use_bias=self.attention_bias,
+            flash_attention=self.flash_attention,
+            kernel_initializer=child_initializer(self.kernel_initializer, "cross_attention"),
+            bias_initializer=child_initializer(self.bias_initializer, "cross_attention"),
+            kernel_regularizer=self.kernel_regularizer,
+            bias_regularizer=self.bias_regularizer,
+            num_key_value_heads=self.num_key_value_heads,
+            query_key_norm=self.query_key_norm,
+            seed=child_seed(self.seed, "cross_attention"),
+            dtype=self.dtype_policy,
+            name="cross_attention",
+        )
+
+    def make_feed_forward(self, target_shape: Shape) -> keras.layers.Layer:
+        """Makes the feed-forward network.
+
+        Override it to use another layer from (batch, length, d_model) to the same shape. It runs in
+        `build`.
+        """
+        return FeedForward(
+            self.d_ff,
+            self.activation,
+            self.activation_dropout,
+            use_bias=self.feed_forward_bias,
+            gated=self.gated,
+            kernel_initializer=child_initializer(self.kernel_initializer, "feed_forward"),
+            bias_initializer=child_initializer(self.bias_initializer, "feed_forward"),
+            kernel_regularizer=self.kernel_regularizer,
+            bias_regularizer=self.bias_regularizer,
+            seed=child_seed(self.seed, "feed_forward"),
+            dtype=self.dtype_policy,
+            name="feed_forward",
+        )
+
+    def make_residual(self, sublayer_name: str) -> Residual:
+        """Makes the residual connection around a sublayer, "self_attention",
+        "cross_attention" or "feed_forward".
+
+        Override it to use a subclass of `Residual`. It runs in `build`.
+        """
+        name = f"{sublayer_name}_residual"
+        return Residual(
+            self.make_normalization("norm"),
+            dropout=self.dropout,
+            norm_first=self.norm_first,
+            seed=child_seed(self.seed, name),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def make_normalization(self, name: str) -> keras.layers.Layer:
+        """Makes the normalization of a residual connection. Override it to use another layer."""
+        return make_normalization(self.normalization, self.epsilon, self.dtype_policy, name)
+
+    def _check_source(self, shape: Shape) -> None:
+        # Keras' message, for the second input: `input_spec` describes the first one only.
+        problem = (
+            f"Input 1 with name 'source' of layer '{self.name}' is incompatible with the layer: "
+            "expected "
+        )
+        if len(shape) != 3:
+            raise ValueError(
+                f"{problem}ndim=3, found ndim={len(shape)}. Full shape received: {tuple(shape)}"
+            )
+        if None not in (self._source_width, shape[-1]) and shape[-1] != self._source_width:
+            raise ValueError(
+                f"{problem}axis -1 of input shape to have value {self._source_width}, but received "
+                f"input with shape {tuple(shape)}"
+            )
+
+    def call(
+        self,
+        target: Tensor,
+        source: Tensor | None = None,
+        target_mask: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        training: bool | None = None,
+        attention_mask: Tensor | None = None,
+        source_attention_mask: Tensor | None = None,
+        use_causal_mask: bool = True,
+        return_attention_scores: bool = False,
+        score_bias: Tensor | None = None,
+        cross_score_bias: Tensor | None = None,
+    ) -> Any:
+        if (source is None) != (self.cross_attention is None):
+            built = "without" if self.cross_attention is None else "with"
+            raise ValueError(
+                "source must be given in every call or in none; the layer was built "
+                f"{built} one and received source={'None' if source is None else 'a tensor'}"
+            )
+        target_mask = (
+            implicit_mask(target) if target_mask is None else as_mask("target_mask", target_mask)
+        )
+        check_mask("target_mask", target_mask, "target", target)
+        # A layer that replaces an attention need not have a bias.
+        bias = {} if score_bias is None else {"score_bias": score_bias}
+        cross_bias = {} if cross_score_bias is None else {"score_bias": cross_score_bias}
+
+        hidden = self.self_attention_residual.sublayer_input(target)
+        outputs = self.self_attention(
+            hidden,
+            hidden,
+            value_mask=target_mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+            use_causal_mask=use_causal_mask,
+            **bias,
+        )
+        attended, scores = outputs if return_attention_scores else (outputs, None)
+        target = self.self_attention_residual(target, attended, training=training)
+
+        cross_scores = None
+        if source is not None:
+            source_mask = as_mask("source_mask", source_mask)
+            self._check_source(source.shape)
+            check_batch("source", source, "target", target)
+            check_mask("source_mask", source_mask, "source", source)
+            hidden = self.cross_attention_residual.sublayer_input(target)
+            outputs = self.cross_attention(
+                hidden,
+                source,
+                value_mask=source_mask,
+                attention_mask=source_attention_mask,
+                return_attention_scores=return_attention_scores,
+                training=training,
+                **cross_bias,
+            )
+            attended, cross_scores = outputs if return_attention_scores else (outputs, None)
+            target = self.cross_attention_residual(target, attended, training=training)
+
+        outputs = self._apply_feed_forward(target, training)
+        if not return_attention_scores:
+            return outputs
+        return (outputs, scores) if source is None else (outputs, scores, cross_scores)
+
+    def _apply_feed_forward(self, inputs: Tensor, training: bool | None = None) -> Tensor:
+        hidden = self.feed_forward_residual.sublayer_input(inputs)
+        hidden = self.feed_forward(hidden, training=training)
+        return self.feed_forward_residual(inputs, hidden, training=training)
+
+    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
+        """Returns an empty cache for the self-attention.
+
+        Args:
+            batch_size: int or int scalar.
+            max_length: int or int scalar, the number of entries. Defaults to None: each step makes
+                the cache longer.
+        """
+        require_built(self)
+        return self.self_attention.init_cache(batch_size, max_length)
+
+    def project_source(self, source: Tensor) -> KeyValues:
+        """Projects a source (batch, source length, any width), once for all steps."""
+        return self.cross_attention.project_key_value(source)
+
+    def step(
+        self,
+        target: Tensor,
+        cache: Cache,
+        position: Dimension,
+        mask: Tensor | None = None,
+        source_key_values: KeyValues | None = None,
+        source_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        entry_position_ids: Tensor | None = None,
+    ) -> tuple[Tensor, Cache]:
+        """Computes new positions only.
+
+        Args:
+            target: (batch, n, d_model), the next position of n hypotheses in a beam search, or n
+                next positions.
+            cache: from `init_cache` or the previous step.
+            position: int or int scalar, the place in a `FixedCache` where the n entries go.
+            mask: bool, broadcasts to (batch, n, number of entries), True = attend: the entries that
+                each of the n may attend to. With `position_ids`, the sliding window applies on top
+                of it. Defaults to None: the n are next positions, and each sees itself and the
+                entries before it, within its sliding window.
+            source_key_values: from `project_source`.
+            source_mask: bool (batch, source length), True = a real token.
+            position_ids: int, broadcasts to (batch, n). The places of the n in the sequence, for
+                `relative_positions` and `sliding_window`. Defaults to None: the numbers of their
+                entries.
+            entry_position_ids: int, broadcasts to (batch, number of entries). The places of the
+                cache's entries in the sequence. Defaults to None: 0, 1, 2, ... In a beam search,
+                where each step writes `beam_size` entries, entry e is at place `e // beam_size`.
+
+        Returns:
+            The outputs of the n positions, (batch, n, d_model), and the cache with the n entries.
+
+        Raises:
+            ValueError: The n entries end after the `FixedCache`; only checked if the sizes and
+                `position` are ints.
+        """
+        hidden = self.self_attention_residual.sublayer_input(target)
+        attended, cache = self.self_attention.step(
+            hidden, cache, position, mask, position_ids, entry_position_ids
+        )
+        target = self.self_attention_residual(target, attended)
+        if source_key_values is not None:
+            hidden = self.cross_attention_residual.sublayer_input(target)
+            allowed = None if source_mask is None else ops.expand_dims(source_mask, 1)
+            attended = self.cross_attention.attend(hidden, source_key_values, allowed)
+            target = self.cross_attention_residual(target, attended)
+        return self._apply_feed_forward(target), cache
+
+    @property
+    def needs_position_ids(self) -> bool:
+        """Whether the outputs of `step` depend on `position_ids` and `entry_position_ids`."""
+        return self.self_attention.needs_position_ids
+
+    def compute_output_shape(self, target_shape: Shape, source_shape: Shape | None = None) -> Shape:
+        return target_shape
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        return output_spec_with_scores(self, args, kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "dtype": saved_dtype(self),
+            "num_heads": self.num_heads,
+            "d_ff": self.d_ff,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "activation_dropout": self.activation_dropout,
+            "activation": keras.activations.serialize(self.activation),
+            "norm_first": self.norm_first,
+            "sliding_window": self.sliding_window,
+            "epsilon": self.epsilon,
+            "attention_bias": self.attention_bias,
+            "feed_forward_bias": self.feed_forward_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
+            "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
+            "seed": self.seed,
+            "normalization": self.normalization,
+            "gated": self.gated,
+            "num_key_value_heads": self.num_key_value_heads,
+            "query_key_norm": self.query_key_norm,
+            "relative_positions": serialize_relative_positions(self.relative_positions),
+            "flash_attention": self.flash_attention,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "DecoderLayer":
+        return super().from_config(with_sliding_window(config))
+
+    # The names of earlier releases, which are also names in files.
+
+    @property
+    def attention(self) -> keras.layers.Layer:
+        return self.self_attention
+
+    @property
+    def attention_residual(self) -> Residual:
+        return self.self_attention_residual
+
+    @property
+    def source_attention(self) -> keras.layers.Layer:
+        return self.cross_attention
+
+    @property
+    def source_attention_residual(self) -> Residual:
+        return self.cross_attention_residual

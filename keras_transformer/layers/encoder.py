@@ -1,0 +1,235 @@
+"""The encoder, a stack of encoder layers (section 3.1 of the paper)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from ..checks import boolean, integer, one_of, positive_float, positive_int, with_sliding_window
+from ..masks import as_mask, implicit_mask
+from ..tensors import Dimension, Shape, Tensor
+from .cache import Cache
+from .children import child_seed, require_built, saved_dtype
+from .encoder_layer import EncoderLayer
+from .input_checks import output_spec_with_scores
+from .layer_normalization import Normalization, make_normalization
+from .remat import call_with_remat
+from .renamed import ArgumentHints, sliding_window_of
+from .stack_arguments import (
+    arguments_of_child,
+    layer_config,
+    pop_keras_arguments,
+    take_initializers,
+)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class Encoder(ArgumentHints, keras.layers.Layer):
+    """`num_layers` encoder layers; with `norm_first`, normalization after the last one.
+
+    Args:
+        num_layers: int. N, the number of layers.
+        num_heads: int. h, the number of attention heads.
+        d_ff: int. Width of the feed-forward networks' hidden layers.
+        norm_first: bool. Whether layers normalize before each sublayer, and the stack once more at
+            its end, instead of after each residual sum as in the paper. Defaults to False.
+        normalization: "layer" or "rms", as in `EncoderLayer`. Defaults to "layer".
+        epsilon: float. Added to the variance, or to the mean square, in normalization. Defaults to
+            1e-6.
+        seed: int or None. With a seed, dropout draws the same numbers in every run, and other
+            numbers in each layer. Defaults to None.
+        remat: bool. Whether training computes each layer again for its gradient, which takes more
+            time, but memory for one layer only. Defaults to False.
+        **layer_arguments: further arguments of `EncoderLayer`, which each layer gets, such as `dropout`,
+            `sliding_window` or `relative_positions`; and `name`, `dtype` and other arguments of
+            `keras.layers.Layer` for the stack.
+
+    Call arguments:
+        inputs: (batch, length, d_model), as in `EncoderLayer`.
+        mask: bool (batch, length), True = a real token. Defaults to the implicit Keras mask of the
+            inputs.
+        attention_mask: bool, True = attend, of a shape that `MultiHeadAttention` takes.
+        training: bool. Whether to apply dropout.
+        use_causal_mask: bool. Whether a position sees only itself and earlier positions. Defaults
+            to False.
+        return_attention_scores: bool. Whether to return the attention weights too. Defaults to
+            False.
+        score_bias: float, added to the attention scores of every layer, of a shape that broadcasts
+            to (batch, num_heads, length, length). Defaults to None.
+
+    Returns:
+        (batch, length, d_model), with the inputs' implicit mask, and, if asked for, a list of each
+        layer's weights.
+
+    Raises:
+        ValueError: as `EncoderLayer`.
+
+    Example:
+        >>> Encoder(num_layers=6, num_heads=8, d_ff=2048)(keras.random.normal((2, 5, 512))).shape
+        (2, 5, 512)
+        >>> deep = Encoder(num_layers=12, num_heads=8, d_ff=2048, norm_first=True, dropout=0.3)
+    """
+
+    other_names = {
+        "dff": "d_ff",
+        "dim_feedforward": "d_ff",
+        "ff_dim": "d_ff",
+        "intermediate_dim": "d_ff",
+        "layer_norm_epsilon": "epsilon",
+        "nhead": "num_heads",
+        "normalize_first": "norm_first",
+        "num_query_heads": "num_heads",
+    }
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        d_ff: int,
+        *,
+        norm_first: bool = False,
+        normalization: Normalization = "layer",
+        epsilon: float = 1e-6,
+        seed: int | None = None,
+        remat: bool = False,
+        **layer_arguments: Any,
+    ) -> None:
+        sliding_window = sliding_window_of(layer_arguments, layer_arguments.get("sliding_window"))
+        if sliding_window is not None:
+            layer_arguments["sliding_window"] = sliding_window
+        super().__init__(**pop_keras_arguments(layer_arguments))
+        self.num_layers = positive_int("num_layers", num_layers)
+        self.num_heads = positive_int("num_heads", num_heads)
+        self.d_ff = positive_int("d_ff", d_ff)
+        self.norm_first = boolean("norm_first", norm_first)
+        self.normalization = one_of("normalization", normalization, ("layer", "rms"))
+        self.epsilon = positive_float("epsilon", epsilon)
+        self.seed = integer("seed", seed, optional=True)
+        self.remat = boolean("remat", remat)
+        self.layer_arguments = take_initializers(layer_arguments)
+        # A layer that is not used checks the arguments by name and value, and completes them.
+        layer = EncoderLayer(num_heads, d_ff, name="layer", **self.layer_arguments)
+        self._layer_config = layer.get_config()
+        self.input_spec = keras.InputSpec(min_ndim=3)
+        self.supports_masking = True
+
+    def build(self, input_shape: Shape) -> None:
+        self.input_spec = keras.InputSpec(ndim=len(input_shape), axes={-1: input_shape[-1]})
+        self.layers = []
+        for index in range(self.num_layers):
+            layer = self.make_layer(index)
+            layer.build(input_shape)
+            self.layers.append(layer)
+        # Pre-norm layers do not normalize their sums; the stack does so once, at its end.
+        self.final_norm: Any = None
+        if self.norm_first:
+            self.final_norm = self.make_normalization("final_norm")
+            self.final_norm.build(input_shape)
+
+    def make_layer(self, index: int) -> EncoderLayer:
+        """Makes the layer with a number, from 0 to `num_layers - 1`.
+
+        Override it to use other layers, or layers that differ. It runs in `build`.
+        """
+        name = f"layer_{index}"
+        return EncoderLayer(
+            self.num_heads,
+            self.d_ff,
+            norm_first=self.norm_first,
+            normalization=self.normalization,
+            epsilon=self.epsilon,
+            seed=child_seed(self.seed, name),
+            dtype=self.dtype_policy,
+            name=name,
+            **arguments_of_child(self.layer_arguments, name),
+        )
+
+    def make_normalization(self, name: str) -> keras.layers.Layer:
+        """Makes the normalization at the end, with `norm_first`. Override it to use another."""
+        return make_normalization(self.normalization, self.epsilon, self.dtype_policy, name)
+
+    def call(
+        self,
+        inputs: Tensor,
+        mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        return_attention_scores: bool = False,
+        score_bias: Tensor | None = None,
+    ) -> Any:
+        arguments = {
+            "mask": implicit_mask(inputs) if mask is None else as_mask("mask", mask),
+            "attention_mask": as_mask("attention_mask", attention_mask),
+            "training": training,
+            "use_causal_mask": use_causal_mask,
+            "return_attention_scores": return_attention_scores,
+        }
+        if score_bias is not None:
+            arguments["score_bias"] = score_bias
+        hidden, scores = inputs, []
+        for layer in self.layers:
+            if self.remat and training:
+                outputs = call_with_remat(layer, [hidden], arguments)
+            else:
+                outputs = layer(hidden, **arguments)
+            hidden, layer_scores = outputs if return_attention_scores else (outputs, None)
+            scores.append(layer_scores)
+        hidden = self._normalize(hidden)
+        return (hidden, scores) if return_attention_scores else hidden
+
+    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> list[Cache]:
+        """Returns an empty cache for each layer, see `DecoderLayer.init_cache`."""
+        require_built(self)
+        return [layer.init_cache(batch_size, max_length) for layer in self.layers]
+
+    def step(
+        self,
+        inputs: Tensor,
+        caches: Sequence[Cache],
+        position: Dimension,
+        mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        entry_position_ids: Tensor | None = None,
+    ) -> tuple[Tensor, list[Cache]]:
+        """Computes new positions of an encoder with `use_causal_mask`, see `DecoderLayer.step`."""
+        written = []
+        for layer, cache in zip(self.layers, caches, strict=True):
+            inputs, cache = layer.step(
+                inputs, cache, position, mask, position_ids, entry_position_ids
+            )
+            written.append(cache)
+        return self._normalize(inputs), written
+
+    def _normalize(self, hidden: Tensor) -> Tensor:
+        return hidden if self.final_norm is None else self.final_norm(hidden)
+
+    @property
+    def needs_position_ids(self) -> bool:
+        """Whether the outputs of `step` depend on `position_ids` and `entry_position_ids`."""
+        return any(layer.needs_position_ids for layer in self.layers)
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        return input_shape
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        return output_spec_with_scores(self, args, kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **layer_config(self._layer_config),
+            **super().get_config(),
+            "dtype": saved_dtype(self),
+            "num_layers": self.num_layers,
+            "num_heads": self.num_heads,
+            "d_ff": self.d_ff,
+            "norm_first": self.norm_first,
+            "normalization": self.normalization,
+            "epsilon": self.epsilon,
+            "seed": self.seed,
+            "remat": self.remat,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Encoder":
+        return super().from_config(with_sliding_window(config))

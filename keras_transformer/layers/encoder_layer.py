@@ -1,0 +1,401 @@
+"""The encoder layer (section 3.1 of the paper)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from ..checks import (
+    boolean,
+    integer,
+    one_of,
+    positive_float,
+    positive_int,
+    rate,
+    require_divisor,
+    with_sliding_window,
+)
+from ..masks import as_mask, implicit_mask
+from ..tensors import Dimension, Shape, Tensor
+from .cache import Cache
+from .children import child_initializer, child_seed, head_width, require_built, saved_dtype
+from .feed_forward import FeedForward
+from .input_checks import check_mask, output_spec_with_scores
+from .layer_normalization import Normalization, make_normalization
+from .multi_head_attention import (
+    MultiHeadAttention,
+    check_relative_positions,
+    serialize_relative_positions,
+)
+from .position_scheme import PositionScheme, copy_of
+from .renamed import ArgumentHints, sliding_window_of
+from .residual import Residual
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class EncoderLayer(ArgumentHints, keras.layers.Layer):
+    """Self-attention, then a feed-forward network, each with a residual connection (section 3.1).
+
+    d_model is read from the inputs.
+
+    A subclass replaces a part by overriding the method that makes it: `make_self_attention`,
+    `make_feed_forward`, `make_residual` or `make_normalization`. They run in `build`, so that the
+    subclass may set attributes after `super().__init__()`.
+
+    Args:
+        num_heads: int. h, the number of attention heads.
+        d_ff: int. Width of the feed-forward network's hidden layer.
+        key_dim: int or None. d_k, the width of each head's queries and keys. Defaults to
+            `d_model // num_heads`.
+        value_dim: int or None. d_v, the width of each head's values. Defaults to `key_dim`.
+        dropout: float. Dropout rate on the output of each sublayer. Defaults to 0.1.
+        attention_dropout: float. Dropout rate on the attention weights; the paper has none.
+            Defaults to 0.
+        activation_dropout: float. Dropout rate inside the feed-forward network; the paper has none.
+            Defaults to 0.
+        activation: str or callable. Activation of the feed-forward network. Defaults to "relu".
+        norm_first: bool. Whether to normalize before each sublayer, instead of after the residual
+            sum as in the paper. Defaults to False.
+        sliding_window: int or None. w, for restricted self-attention (section 4): each position
+            attends to itself and to the w - 1 positions before and after it; the paper's r is
+            2w - 1. Defaults to None: all positions.
+        epsilon: float. Added to the variance, or to the mean square, in normalization. Defaults to
+            1e-6.
+        attention_bias: bool. Whether the projections of attention add a bias; the paper's do not.
+            Defaults to False.
+        feed_forward_bias: bool. Whether the feed-forward network adds biases, as in the paper.
+            Defaults to True.
+        kernel_initializer: str or `keras.initializers.Initializer`. Each kernel draws numbers of
+            its own. Defaults to "glorot_uniform".
+        bias_initializer: str or `keras.initializers.Initializer`. Defaults to "zeros".
+        kernel_regularizer: str, `keras.regularizers.Regularizer` or None. Applied to each kernel.
+            Defaults to None.
+        bias_regularizer: str, `keras.regularizers.Regularizer` or None. Applied to each bias.
+            Defaults to None.
+        seed: int or None. With a seed, dropout draws the same numbers in every run, and other
+            numbers in each sublayer. Defaults to None.
+        normalization: "layer", or "rms" for root mean square normalization (Zhang and Sennrich
+            2019, arXiv 1910.07467). Defaults to "layer".
+        gated: bool. Whether the feed-forward network is a gated linear unit (Shazeer 2020, arXiv
+            2002.05202): SwiGLU with the activation "silu", GEGLU with "gelu". Defaults to False.
+        num_key_value_heads: int or None. The number of heads of keys and values, a divisor of
+            `num_heads`: each is shared by `num_heads / num_key_value_heads` query heads (Ainslie
+            et al. 2023, arXiv 2305.13245). Defaults to `num_heads`.
+        query_key_norm: bool. Whether to normalize the queries and keys of each head by their root
+            mean square, with learned scales (Henry et al. 2020, arXiv 2010.04245). Defaults to
+            False.
+        relative_positions: str, `PositionScheme` or None. Positions that self-attention applies by
+            itself: "rotary" (`RotaryPositions`), "alibi" (`AlibiPositions`) or "t5"
+            (`T5Positions`); an instance is copied. Defaults to None: self-attention knows only the
+            positions that were added to its inputs.
+        flash_attention: bool or None. As in `MultiHeadAttention`. Defaults to None.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: (batch, length, d_model). With more axes between batch and d_model, attention runs
+            along all of them as one sequence.
+        mask: bool (batch, length), True = a real token. Defaults to the implicit Keras mask of the
+            inputs.
+        attention_mask: bool, True = attend, of a shape that `MultiHeadAttention` takes.
+        training: bool. Whether to apply dropout.
+        use_causal_mask: bool. Whether a position sees only itself and earlier positions. Defaults
+            to False.
+        return_attention_scores: bool. Whether to return the attention weights too. Defaults to
+            False.
+        score_bias: float, added to the attention scores before the softmax, of a shape that
+            broadcasts to (batch, num_heads, length, length). Defaults to None.
+
+    Returns:
+        (batch, length, d_model), with the inputs' implicit mask, and, if asked for, the weights
+        (batch, num_heads, length, length).
+
+    Raises:
+        ValueError: An argument breaks its rule, `num_heads` does not divide d_model and `key_dim`
+            is None, or the inputs have fewer than three axes.
+
+    Example:
+        >>> layer = EncoderLayer(num_heads=8, d_ff=2048)
+        >>> layer(keras.random.normal((2, 5, 512))).shape
+        (2, 5, 512)
+        >>> llama = EncoderLayer(
+        ...     num_heads=8,
+        ...     d_ff=1365,
+        ...     normalization="rms",
+        ...     norm_first=True,
+        ...     activation="silu",
+        ...     gated=True,
+        ...     feed_forward_bias=False,
+        ...     relative_positions="rotary",
+        ...     num_key_value_heads=2,
+        ... )
+        >>> outputs, scores = llama(keras.random.normal((2, 5, 512)), return_attention_scores=True)
+        >>> scores.shape
+        (2, 8, 5, 5)
+    """
+
+    other_names = {
+        "dff": "d_ff",
+        "dim_feedforward": "d_ff",
+        "dropout_rate": "dropout",
+        "ff_dim": "d_ff",
+        "head_dim": "key_dim",
+        "intermediate_dim": "d_ff",
+        "layer_norm_eps": "epsilon",
+        "layer_norm_epsilon": "epsilon",
+        "nhead": "num_heads",
+        "normalize_first": "norm_first",
+        "num_query_heads": "num_heads",
+        "rate": "dropout",
+        "use_bias": "attention_bias and feed_forward_bias",
+    }
+
+    def __init__(
+        self,
+        num_heads: int,
+        d_ff: int,
+        *,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        activation: str | Callable[..., Any] = "relu",
+        norm_first: bool = False,
+        sliding_window: int | None = None,
+        epsilon: float = 1e-6,
+        attention_bias: bool = False,
+        feed_forward_bias: bool = True,
+        kernel_initializer: str | keras.initializers.Initializer = "glorot_uniform",
+        bias_initializer: str | keras.initializers.Initializer = "zeros",
+        kernel_regularizer: str | keras.regularizers.Regularizer | None = None,
+        bias_regularizer: str | keras.regularizers.Regularizer | None = None,
+        seed: int | None = None,
+        normalization: Normalization = "layer",
+        gated: bool = False,
+        num_key_value_heads: int | None = None,
+        query_key_norm: bool = False,
+        relative_positions: str | PositionScheme | None = None,
+        flash_attention: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        sliding_window = sliding_window_of(kwargs, sliding_window)
+        super().__init__(**kwargs)
+        self.num_heads = positive_int("num_heads", num_heads)
+        self.d_ff = positive_int("d_ff", d_ff)
+        self.key_dim = positive_int("key_dim", key_dim, optional=True)
+        self.value_dim = positive_int("value_dim", value_dim, optional=True)
+        self.dropout = rate("dropout", dropout)
+        self.attention_dropout = rate("attention_dropout", attention_dropout)
+        self.activation_dropout = rate("activation_dropout", activation_dropout)
+        self.activation = keras.activations.get(activation)
+        self.norm_first = boolean("norm_first", norm_first)
+        self.sliding_window = positive_int("sliding_window", sliding_window, optional=True)
+        self.epsilon = positive_float("epsilon", epsilon)
+        self.attention_bias = boolean("attention_bias", attention_bias)
+        self.feed_forward_bias = boolean("feed_forward_bias", feed_forward_bias)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.seed = integer("seed", seed, optional=True)
+        self.normalization = one_of("normalization", normalization, ("layer", "rms"))
+        self.gated = boolean("gated", gated)
+        self.num_key_value_heads = positive_int(
+            "num_key_value_heads", num_key_value_heads, optional=True
+        )
+        self.query_key_norm = boolean("query_key_norm", query_key_norm)
+        self.relative_positions = check_relative_positions(relative_positions)
+        self.flash_attention = boolean("flash_attention", flash_attention, optional=True)
+        require_divisor("num_key_value_heads", self.num_key_value_heads, num_heads=self.num_heads)
+        self.input_spec = keras.InputSpec(min_ndim=3)
+        self.supports_masking = True
+
+    def build(self, input_shape: Shape) -> None:
+        self.input_spec = keras.InputSpec(ndim=len(input_shape), axes={-1: input_shape[-1]})
+        self.self_attention = self.make_self_attention(input_shape)
+        self.self_attention.build(input_shape, input_shape)
+        self.self_attention_residual = self.make_residual("self_attention")
+        self.self_attention_residual.build(input_shape)
+        self.feed_forward = self.make_feed_forward(input_shape)
+        self.feed_forward.build(input_shape)
+        self.feed_forward_residual = self.make_residual("feed_forward")
+        self.feed_forward_residual.build(input_shape)
+
+    def make_self_attention(self, input_shape: Shape) -> keras.layers.Layer:
+        """Makes the self-attention.
+
+        Override it to use another layer. It runs in `build`.
+        """
+        return MultiHeadAttention(
+            self.num_heads,
+            self.key_dim or head_width(input_shape[-1], self.num_heads),
+            self.value_dim,
+            dropout=self.attention_dropout,
+            use_bias=self.attention_bias,
+            sliding_window=self.sliding_window,
+            flash_attention=self.flash_attention,
+            kernel_initializer=child_initializer(self.kernel_initializer, "self_attention"),
+            bias_initializer=child_initializer(self.bias_initializer, "self_attention"),
+            kernel_regularizer=self.kernel_regularizer,
+            bias_regularizer=self.bias_regularizer,
+            num_key_value_heads=self.num_key_value_heads,
+            query_key_norm=self.query_key_norm,
+            relative_positions=copy_of(self.relative_positions),
+            seed=child_seed(self.seed, "self_attention"),
+            dtype=self.dtype_policy,
+            name="self_attention",
+        )
+
+    def make_feed_forward(self, input_shape: Shape) -> keras.layers.Layer:
+        """Makes the feed-forward network.
+
+        Override it to use another layer from (batch, length, d_model) to the same shape. It runs in
+        `build`.
+        """
+        return FeedForward(
+            self.d_ff,
+            self.activation,
+            self.activation_dropout,
+            use_bias=self.feed_forward_bias,
+            gated=self.gated,
+            kernel_initializer=child_initializer(self.kernel_initializer, "feed_forward"),
+            bias_initializer=child_initializer(self.bias_initializer, "feed_forward"),
+            kernel_regularizer=self.kernel_regularizer,
+            bias_regularizer=self.bias_regularizer,
+            seed=child_seed(self.seed, "feed_forward"),
+            dtype=self.dtype_policy,
+            name="feed_forward",
+        )
+
+    def make_residual(self, sublayer_name: str) -> Residual:
+        """Makes the residual connection around a sublayer, "self_attention" or "feed_forward".
+
+        Override it to use a subclass of `Residual`. It runs in `build`.
+        """
+        name = f"{sublayer_name}_residual"
+        return Residual(
+            self.make_normalization("norm"),
+            dropout=self.dropout,
+            norm_first=self.norm_first,
+            seed=child_seed(self.seed, name),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def make_normalization(self, name: str) -> keras.layers.Layer:
+        """Makes the normalization of a residual connection. Override it to use another layer."""
+        return make_normalization(self.normalization, self.epsilon, self.dtype_policy, name)
+
+    def call(
+        self,
+        inputs: Tensor,
+        mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        return_attention_scores: bool = False,
+        score_bias: Tensor | None = None,
+    ) -> Any:
+        mask = implicit_mask(inputs) if mask is None else as_mask("mask", mask)
+        check_mask("mask", mask, "inputs", inputs)
+        # A layer that replaces the self-attention need not have a bias.
+        bias = {} if score_bias is None else {"score_bias": score_bias}
+
+        hidden = self.self_attention_residual.sublayer_input(inputs)
+        outputs = self.self_attention(
+            hidden,
+            hidden,
+            value_mask=mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+            use_causal_mask=use_causal_mask,
+            **bias,
+        )
+        attended, scores = outputs if return_attention_scores else (outputs, None)
+        hidden = self.self_attention_residual(inputs, attended, training=training)
+
+        outputs = self._apply_feed_forward(hidden, training)
+        return (outputs, scores) if return_attention_scores else outputs
+
+    def _apply_feed_forward(self, inputs: Tensor, training: bool | None = None) -> Tensor:
+        hidden = self.feed_forward_residual.sublayer_input(inputs)
+        hidden = self.feed_forward(hidden, training=training)
+        return self.feed_forward_residual(inputs, hidden, training=training)
+
+    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
+        """Returns an empty cache, see `DecoderLayer.init_cache`."""
+        require_built(self)
+        return self.self_attention.init_cache(batch_size, max_length)
+
+    def step(
+        self,
+        inputs: Tensor,
+        cache: Cache,
+        position: Dimension,
+        mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        entry_position_ids: Tensor | None = None,
+    ) -> tuple[Tensor, Cache]:
+        """Computes new positions of a layer with `use_causal_mask` only, see `DecoderLayer.step`."""
+        hidden = self.self_attention_residual.sublayer_input(inputs)
+        attended, cache = self.self_attention.step(
+            hidden, cache, position, mask, position_ids, entry_position_ids
+        )
+        hidden = self.self_attention_residual(inputs, attended)
+        return self._apply_feed_forward(hidden), cache
+
+    @property
+    def needs_position_ids(self) -> bool:
+        """Whether the outputs of `step` depend on `position_ids` and `entry_position_ids`."""
+        return self.self_attention.needs_position_ids
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        return input_shape
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        return output_spec_with_scores(self, args, kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "dtype": saved_dtype(self),
+            "num_heads": self.num_heads,
+            "d_ff": self.d_ff,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "activation_dropout": self.activation_dropout,
+            "activation": keras.activations.serialize(self.activation),
+            "norm_first": self.norm_first,
+            "sliding_window": self.sliding_window,
+            "epsilon": self.epsilon,
+            "attention_bias": self.attention_bias,
+            "feed_forward_bias": self.feed_forward_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
+            "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
+            "seed": self.seed,
+            "normalization": self.normalization,
+            "gated": self.gated,
+            "num_key_value_heads": self.num_key_value_heads,
+            "query_key_norm": self.query_key_norm,
+            "relative_positions": serialize_relative_positions(self.relative_positions),
+            "flash_attention": self.flash_attention,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "EncoderLayer":
+        return super().from_config(with_sliding_window(config))
+
+    # The names of earlier releases, which are also the names in files.
+
+    @property
+    def attention(self) -> keras.layers.Layer:
+        return self.self_attention
+
+    @property
+    def attention_residual(self) -> Residual:
+        return self.self_attention_residual

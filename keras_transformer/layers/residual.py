@@ -1,0 +1,91 @@
+"""The residual connection around each sublayer (sections 3.1 and 5.4 of the paper)."""
+
+from typing import Any
+
+import keras
+
+from ..checks import boolean, integer, rate
+from ..tensors import Shape, Tensor
+from .dropout import Dropout
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class Residual(keras.layers.Layer):
+    """`LayerNorm(x + Dropout(sublayer(x)))`, or with `norm_first` `x + Dropout(sublayer(LayerNorm(x)))`.
+
+    Encoder and decoder layers put one around each sublayer:
+
+        hidden = residual.sublayer_input(inputs)
+        outputs = residual(inputs, sublayer(hidden))
+
+    A subclass that overrides `call` changes how outputs are added: it may drop whole sublayers at
+    random, or scale their outputs. `EncoderLayer.make_residual` says which class is used.
+
+    Args:
+        norm: `keras.layers.Layer`. Normalizes the last axis.
+        dropout: float. Dropout rate on the output of the sublayer. Defaults to 0.
+        norm_first: bool. Whether to normalize the input of the sublayer instead of the sum.
+            Defaults to False, as in the paper.
+        seed: int or None. Seed of the dropout. Defaults to None.
+
+    Call arguments:
+        inputs: (..., d_model).
+        sublayer_output: (..., d_model).
+        training: bool. Whether to apply dropout.
+
+    Returns:
+        (..., d_model).
+
+    Example:
+        >>> residual = Residual(keras.layers.LayerNormalization(), dropout=0.1)
+        >>> inputs = keras.random.normal((2, 5, 8))
+        >>> residual(inputs, keras.layers.Dense(8)(residual.sublayer_input(inputs))).shape
+        (2, 5, 8)
+    """
+
+    def __init__(
+        self,
+        norm: keras.layers.Layer,
+        dropout: float = 0.0,
+        norm_first: bool = False,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.norm = norm
+        self.dropout = rate("dropout", dropout)
+        self.norm_first = boolean("norm_first", norm_first)
+        self.seed = integer("seed", seed, optional=True)
+        self.supports_masking = True
+
+    def build(self, inputs_shape: Shape, sublayer_output_shape: Shape | None = None) -> None:
+        if not self.norm.built:
+            self.norm.build(inputs_shape)
+        self.output_dropout = Dropout(self.dropout, self.seed, dtype=self.dtype_policy)
+
+    def sublayer_input(self, inputs: Tensor) -> Tensor:
+        """Returns the input of the sublayer: `inputs`, normalized if `norm_first`."""
+        return self.norm(inputs) if self.norm_first else inputs
+
+    def call(self, inputs: Tensor, sublayer_output: Tensor, training: bool | None = None) -> Tensor:
+        total = inputs + self.output_dropout(sublayer_output, training=training)
+        return total if self.norm_first else self.norm(total)
+
+    def compute_output_shape(
+        self, inputs_shape: Shape, sublayer_output_shape: Shape | None = None
+    ) -> Shape:
+        return inputs_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "norm": keras.saving.serialize_keras_object(self.norm),
+            "dropout": self.dropout,
+            "norm_first": self.norm_first,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Residual":
+        norm = keras.saving.deserialize_keras_object(config["norm"])
+        return super().from_config({**config, "norm": norm})

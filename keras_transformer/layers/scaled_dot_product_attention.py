@@ -1,0 +1,152 @@
+"""Scaled dot-product attention (section 3.2.1 of the paper) as functions of queries, keys and values.
+
+Heads stand before positions: queries are (batch, num_heads, target length, key_dim). There may be
+fewer heads of keys and values than of queries: then the queries of several heads share them.
+"""
+
+import math
+
+import keras
+from keras import ops
+
+from ..tensors import Dimension, Tensor, reshape_inferring
+
+# Added to the scores of masked positions: half of float32's lowest number. It is lower than any sum
+# of scores down to -1e37, and a row that is masked everywhere stays finite.
+HIDDEN = -1.7e38
+
+
+def attention_weights(
+    queries: Tensor,  # (batch, num_heads, target length, key_dim)
+    keys: Tensor,  # (batch, num_key_value_heads, source length, key_dim)
+    mask: Tensor | None = None,  # bool, broadcasts to (batch, num_heads, target, source length)
+    bias: Tensor | None = None,  # broadcasts to (batch, num_heads, target length, source length)
+) -> Tensor:
+    """Computes `softmax(Q Kᵀ / sqrt(key_dim) + bias)` (equation 1) in float32 or better.
+
+    A masked position has the weight 0, whatever its score is, up to 1e37. A row whose mask is all
+    False is all zeros.
+
+    Returns:
+        (batch, num_heads, target length, source length), of the queries' dtype.
+    """
+    queries = ops.multiply(queries, queries.shape[-1] ** -0.5)
+    scores = product_of_heads(queries, ops.transpose(keys, (0, 1, 3, 2)))
+    dtype = keras.backend.result_type(scores.dtype, "float32")
+    scores = ops.cast(scores, dtype)
+    if bias is not None:
+        scores = scores + ops.cast(bias, dtype)
+    if mask is None:
+        return ops.cast(ops.softmax(scores), queries.dtype)
+    # A sum, since `ops.where` is slower on TensorFlow.
+    weights = ops.softmax(scores + (1 - ops.cast(mask, dtype)) * HIDDEN)
+    # The softmax of a row that is masked everywhere is not 0.
+    has_any = ops.cast(ops.any(mask, axis=-1, keepdims=True), dtype)
+    return ops.cast(weights * has_any, queries.dtype)
+
+
+def product_of_heads(
+    left: Tensor,  # (batch, num_heads, length, n)
+    right: Tensor,  # (batch, num_key_value_heads, n, m)
+) -> Tensor:
+    """Multiplies the matrices of each head, (batch, num_heads, length, m)."""
+    num_heads, num_right_heads = left.shape[1], right.shape[1]
+    if num_heads == num_right_heads:
+        return ops.matmul(left, right)
+    # The heads of one group follow each other, so that their rows are rows of one product: nothing
+    # is repeated.
+    batch, _, length, width = ops.shape(left)
+    group_rows = num_heads // num_right_heads * length
+    rows = reshape_inferring(left, (batch, num_right_heads, group_rows, width))
+    product = ops.matmul(rows, right)
+    return reshape_inferring(product, (batch, num_heads, length, ops.shape(right)[-1]))
+
+
+def fused_attention(
+    queries: Tensor,  # (batch, num_heads, target length, key_dim)
+    keys: Tensor,  # (batch, num_key_value_heads, source length, key_dim)
+    values: Tensor,  # (batch, num_key_value_heads, source length, value_dim)
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    is_causal: bool = False,
+    flash_attention: bool | None = None,
+) -> Tensor:
+    """Computes `softmax(Q Kᵀ / sqrt(key_dim) + bias) V` in one operation that keeps no weights.
+
+    A row whose mask is all False is all zeros.
+
+    Args:
+        mask: as in `attention_weights`.
+        bias: as in `attention_weights`.
+        is_causal: bool. Whether the operation makes a causal mask itself; then give it neither mask
+            nor bias. Defaults to False.
+        flash_attention: bool or None. Whether to use flash attention; None uses it where it can.
+
+    Returns:
+        (batch, target length, num_heads, value_dim).
+    """
+    backend = keras.backend.backend()
+    has_any = None
+    if mask is not None:
+        has_any = ops.any(mask, axis=-1, keepdims=True)
+        # The softmax over nothing would be NaN.
+        mask = ops.logical_or(mask, ops.logical_not(has_any))
+    if mask is not None and (bias is not None or backend == "torch"):
+        # The operation takes a mask or a bias, but not both. On PyTorch, Keras would add a finite
+        # number to masked scores, which is too small in float16.
+        bias = ops.zeros((), queries.dtype) if bias is None else ops.cast(bias, queries.dtype)
+        mask, bias = None, ops.where(mask, bias, -math.inf)
+    if backend == "torch":
+        if keys.shape[1] == 1:
+            shape = (ops.shape(keys)[0], queries.shape[1], *ops.shape(keys)[2:3])
+            keys = ops.broadcast_to(keys, (*shape, keys.shape[-1]))
+            values = ops.broadcast_to(values, (*shape, values.shape[-1]))
+        # PyTorch chooses flash attention by itself. Keras' check whether it is available breaks
+        # compiled graphs.
+        flash_attention = bool(flash_attention)
+    if backend == "jax" and mask is not None:
+        # cuDNN takes one mask for all sequences or heads, but not one for all queries.
+        mask = per_head(mask)
+        batch, num_heads = ops.shape(mask)[:2]
+        mask = ops.broadcast_to(mask, (batch, num_heads, ops.shape(queries)[2], ops.shape(keys)[2]))
+    heads = ops.dot_product_attention(
+        ops.transpose(queries, (0, 2, 1, 3)),
+        ops.transpose(keys, (0, 2, 1, 3)),
+        ops.transpose(values, (0, 2, 1, 3)),
+        mask=mask,
+        bias=bias,
+        is_causal=is_causal,
+        scale=queries.shape[-1] ** -0.5,
+        flash_attention=flash_attention,
+    )
+    if has_any is None:
+        return heads
+    return ops.where(ops.transpose(per_head(has_any), (0, 2, 1, 3)), heads, 0)
+
+
+def split_heads(
+    projected: Tensor,  # (..., num_heads * width)
+    batch: Dimension,
+    length: Dimension,
+    num_heads: int,
+) -> Tensor:
+    """Splits features into heads, (batch, num_heads, length, width)."""
+    width = projected.shape[-1] // num_heads
+    if num_heads == 1:
+        # There is nothing to swap, and tf2onnx makes a wrong shape of a swap that moves nothing.
+        return reshape_inferring(projected, (batch, 1, length, width))
+    return swap_heads(reshape_inferring(projected, (batch, length, num_heads, width)))
+
+
+def swap_heads(heads: Tensor) -> Tensor:
+    """Swaps the axes of heads and positions: (batch, a, b, width) becomes (batch, b, a, width)."""
+    batch, second, third, width = ops.shape(heads)
+    if isinstance(second, int) and isinstance(third, int) and 1 in (second, third):
+        # The data stay in place, as in a step of greedy search: nothing is copied.
+        return reshape_inferring(heads, (batch, third, second, width))
+    return ops.transpose(heads, (0, 2, 1, 3))
+
+
+def per_head(mask: Tensor) -> Tensor:
+    """Gives a mask (batch, target length, source length) an axis of heads, unless it has one."""
+    return mask if len(mask.shape) == 4 else ops.expand_dims(mask, -3)

@@ -1,0 +1,62 @@
+"""The relative position bias of T5 (Raffel et al. 2020)."""
+
+import keras
+from keras import ops
+
+from ..tensors import Shape, Tensor
+from .position_scheme import PositionScheme, relative_distances
+
+NUM_BUCKETS = 32
+MAX_DISTANCE = 128
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class T5Positions(PositionScheme):
+    """Adds a learned bias for each head and each bucket of distances (Raffel et al. 2020).
+
+    Short distances have a bucket each. Longer ones, up to 128, share buckets that widen with the
+    logarithm. If positions may attend in both directions, half of the 32 buckets are for later
+    positions. See arXiv 1910.10683, section 2.1.
+    """
+
+    def build(self, scores_shape: Shape) -> None:
+        super().build(scores_shape)
+        self.embeddings = self.add_weight(
+            shape=(NUM_BUCKETS, self.num_heads),
+            initializer="zeros",
+            autocast=False,
+            name="embeddings",
+        )
+
+    def bias(self, query_positions: Tensor, key_positions: Tensor, causal: bool) -> Tensor:
+        """Returns float32 (..., num_heads, target length, source length)."""
+        distances = relative_distances(query_positions, key_positions)
+        if causal:
+            buckets = _take_bucket(ops.maximum(-distances, 0), NUM_BUCKETS)
+        else:
+            buckets = _take_bucket(ops.abs(distances), NUM_BUCKETS // 2)
+            buckets = ops.where(distances > 0, buckets + NUM_BUCKETS // 2, buckets)
+        return ops.moveaxis(ops.take(self.embeddings, buckets, axis=0), -1, -3)
+
+
+def t5_buckets(num_buckets: int) -> list[int]:
+    """Returns the bucket of each distance from 0 to 128, which is also that of all longer ones."""
+    exact = num_buckets // 2
+    wide = num_buckets - exact
+
+    def bucket(distance: int) -> int:
+        # floor(log(distance / exact) / log(128 / exact) * wide), in integers: a logarithm may round
+        # to either side.
+        return exact + sum(
+            distance**wide * exact**step >= MAX_DISTANCE**step * exact**wide
+            for step in range(1, wide)
+        )
+
+    return [
+        distance if distance < exact else bucket(distance) for distance in range(MAX_DISTANCE + 1)
+    ]
+
+
+def _take_bucket(distances: Tensor, num_buckets: int) -> Tensor:
+    table = ops.convert_to_tensor(t5_buckets(num_buckets), dtype="int32")
+    return ops.take(table, ops.minimum(distances, MAX_DISTANCE), axis=0)

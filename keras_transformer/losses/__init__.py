@@ -1,0 +1,17 @@
+"""Cross-entropy over the real tokens of a batch, with label smoothing (section 5.4)."""
+
+from .masked_label_smoothed_crossentropy import MaskedLabelSmoothedCrossentropy
+from .token_crossentropy import (
+    SMALLEST_PROBABILITY,
+    token_crossentropy,
+    token_mask,
+    token_weights,
+)
+
+__all__ = [
+    "SMALLEST_PROBABILITY",
+    "MaskedLabelSmoothedCrossentropy",
+    "token_crossentropy",
+    "token_mask",
+    "token_weights",
+]
