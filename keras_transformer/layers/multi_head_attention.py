@@ -586,7 +586,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
             position_ids = ops.arange(ops.shape(queries)[2])
         if key_position_ids is None:
             key_position_ids = ops.arange(ops.shape(keys)[2])
-        return self.position_scheme.bias(position_ids, key_position_ids, causal)
+        return self.position_scheme.score_bias(position_ids, key_position_ids, causal)
 
     def _position_mask(
         self, positions: Tensor, key_positions: Tensor, use_causal_mask: bool
