@@ -94,7 +94,9 @@ def causal_mask(query_positions: Tensor, key_positions: Tensor) -> Tensor:
     Returns:
         bool (1 or batch, number of queries, number of keys).
     """
-    return _with_batch_axis(query_positions[..., :, None] >= key_positions[..., None, :])
+    # Not by an index with an ellipsis, of which tf2onnx makes a graph that does not load.
+    queries, keys = ops.expand_dims(query_positions, -1), ops.expand_dims(key_positions, -2)
+    return _with_batch_axis(queries >= keys)
 
 
 def sliding_window_mask(
@@ -116,7 +118,7 @@ def sliding_window_mask(
     Returns:
         bool (1 or batch, number of queries, number of keys).
     """
-    distance = key_positions[..., None, :] - query_positions[..., :, None]
+    distance = ops.expand_dims(key_positions, -2) - ops.expand_dims(query_positions, -1)
     farthest = 0 if use_causal_mask else sliding_window - 1
     mask = ops.logical_and(distance >= 1 - sliding_window, distance <= farthest)
     return _with_batch_axis(mask)
