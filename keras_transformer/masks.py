@@ -19,7 +19,11 @@ PADDING_ID = 0
 def implicit_mask(tensor: Tensor) -> Tensor | None:
     """Returns the mask that Keras attached to a tensor, or None.
 
-    Keras passes it to a layer's `mask` argument only if the layer is called with a single tensor.
+    Keras passes it to a layer by itself in two cases: to `mask` if the layer is called with a single
+    tensor, and to `NAME_mask` for each tensor argument `NAME` if it is called with several. Layers
+    call this function where neither applies, as for `inputs` next to an `attention_mask`. A bare
+    operation between two layers, such as `x * 2`, loses the mask.
+
     JAX's tensors cannot hold it as an attribute, and Keras has no public function that finds it.
     """
     return get_keras_mask(tensor)

@@ -380,7 +380,9 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
 
         cross_scores = None
         if source is not None:
-            source_mask = as_mask("source_mask", source_mask)
+            source_mask = (
+                implicit_mask(source) if source_mask is None else as_mask("source_mask", source_mask)
+            )
             self._check_source(source.shape)
             check_batch("source", source, "target", target)
             check_mask("source_mask", source_mask, "source", source)

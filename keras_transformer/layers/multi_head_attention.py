@@ -47,9 +47,10 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
     Computes `softmax(Q Kᵀ / sqrt(key_dim)) V` in each head, concatenates the heads' outputs and
     projects them. The softmax runs in float32 or better under every dtype policy.
 
-    The arguments of `keras.layers.MultiHeadAttention` have the same names and meanings here, and
-    the outputs are the same. The first seven positional arguments are those of Keras 3.12 to 3.15,
-    the first eight those of Keras 3.15. The paper's projections have no bias: `use_bias=False`.
+    A drop-in for `keras.layers.MultiHeadAttention`: its arguments have the same names and meanings
+    here, and the outputs are the same. By position, all arguments agree with Keras 3.15, and the
+    first seven with Keras 3.12 to 3.14, which have no `sliding_window`. The paper's projections
+    have no bias: `use_bias=False`.
 
     A masked position has no influence on the others: its weight is exactly 0, for scores and values
     up to 1e37, or as large as float16 allows. If a mask hides every position, attention returns
@@ -82,8 +83,9 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
             length * length if the call has an `attention_mask`, a `score_bias` or
             `return_attention_scores`. Defaults to None: attend to all positions.
         flash_attention: bool or None. Whether to compute with the backend's flash attention, which
-            returns no scores and allows no dropout; a sliding window does without it. False keeps
-            to products and a softmax. None takes the faster way, and is False after
+            returns no scores and allows no dropout. A sliding window is computed in blocks without
+            it, unless the call has a mask or a bias of the scores. False keeps to products and a
+            softmax. None takes the faster way, and is False after
             `keras.config.disable_flash_attention()`. Defaults to None.
         kernel_initializer: str or `keras.initializers.Initializer`. Defaults to "glorot_uniform".
         bias_initializer: str or `keras.initializers.Initializer`. Defaults to "zeros".
@@ -114,8 +116,10 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         key: (batch, source length, any width). Defaults to `value`.
         query_mask: bool (batch, target length), True = a real token. It does not change the output;
             an implicit Keras mask of the query is passed on with it.
-        value_mask: bool (batch, source length). Defaults to the implicit Keras mask of `value`.
-        key_mask: bool (batch, source length). Defaults to the implicit Keras mask of `key`.
+        value_mask: bool (batch, source length). Defaults to the implicit Keras mask of `value`,
+            which Keras passes.
+        key_mask: bool (batch, source length). Defaults to the implicit Keras mask of `key`, which
+            Keras passes.
         attention_mask: bool, True = attend, of shape (target length, source length), (batch, target
             length, source length) or (batch, num_heads, target length, source length); any of these
             sizes may be 1. For inputs of a higher rank (batch, free axes ..., num_heads, target
@@ -313,7 +317,8 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
                 "Received return_attention_scores=True with flash_attention=True"
             )
 
-        # From here on, inputs are (batch, length, width), and masks have an axis of heads.
+        # From here on, inputs are (batch, length, width). The mask of the source is (batch, source
+        # length); masks and biases of the scores broadcast to (batch, num_heads, target, source).
         axes = self._axes
         targets = axes.fold(query)
         sources = targets if value is query else axes.fold(value)
