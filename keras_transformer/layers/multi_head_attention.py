@@ -186,6 +186,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         relative_positions: str | PositionScheme | None = None,
         **kwargs: Any,
     ) -> None:
+        # Earlier releases called it `neighborhood`.
         sliding_window = sliding_window_of(kwargs, sliding_window)
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
@@ -511,29 +512,29 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         The arguments are those of `DecoderLayer.step`; `hidden` is (batch, n, d_model).
         """
         first_entry = cache.next_entry(position)
-        new_entries = None
-        if self.needs_position_ids or mask is None:
-            new_entries = ops.arange(ops.shape(hidden)[1], dtype="int32")
-            new_entries = ops.cast(first_entry, "int32") + new_entries
-        own_ids = position_ids
-        if self.relative_positions is not None and own_ids is None:
-            own_ids = ops.expand_dims(new_entries, 0)
-        cache = cache.write(self.project_key_value(hidden, position_ids=own_ids), position)
 
-        is_newest = isinstance(cache, GrowingCache) and hidden.shape[1] == 1
-        if mask is None and (self.sliding_window is not None or not is_newest):
-            # The same positions as in one call. A single new position sees all entries of a
-            # growing cache.
+        def new_entries() -> Tensor:  # int32 (n,), the numbers of the entries that are written
+            count = ops.shape(hidden)[1]
+            return ops.cast(first_entry, "int32") + ops.arange(count, dtype="int32")
+
+        query_ids = position_ids
+        if self.relative_positions is not None and query_ids is None:
+            query_ids = ops.expand_dims(new_entries(), 0)
+        cache = cache.write(self.project_key_value(hidden, position_ids=query_ids), position)
+
+        # A single new position sees all entries of a growing cache.
+        sees_all = isinstance(cache, GrowingCache) and hidden.shape[1] == 1
+        if mask is None and (self.sliding_window is not None or not sees_all):
+            # The same restrictions as in one call, where entries are positions.
             entries = ops.arange(ops.shape(cache.keys)[2], dtype="int32")
-            mask = self._position_mask(new_entries, entries, use_causal_mask=True)
+            mask = self._position_mask(new_entries(), entries, use_causal_mask=True)
         elif self.sliding_window is not None and position_ids is not None:
-            entry_ids = entry_position_ids
-            if entry_ids is None:
-                entry_ids = ops.arange(ops.shape(cache.keys)[2], dtype="int32")
-            # Later positions do not exist yet.
-            window = sliding_window_mask(position_ids, entry_ids, self.sliding_window)
+            # The mask says which entries exist for a position; the window restricts it further.
+            if entry_position_ids is None:
+                entry_position_ids = ops.arange(ops.shape(cache.keys)[2], dtype="int32")
+            window = sliding_window_mask(position_ids, entry_position_ids, self.sliding_window)
             mask = combine(mask, window)
-        return self.attend(hidden, cache, mask, own_ids, entry_position_ids), cache
+        return self.attend(hidden, cache, mask, query_ids, entry_position_ids), cache
 
     @property
     def needs_position_ids(self) -> bool:
