@@ -182,7 +182,7 @@ def picture_path(name: str, value: Any) -> Any:
 
 
 def list_of(name: str, value: Any, item: Callable[..., Any], *, optional: bool = False) -> Any:
-    """Returns a list of one or more values, each of which passes the check `item`."""
+    """Returns a list of one or more values that pass the check `item`."""
     if value is None and optional:
         return None
     is_valid = isinstance(value, list) and len(value) > 0

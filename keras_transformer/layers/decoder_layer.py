@@ -179,6 +179,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         flash_attention: bool | None = None,
         **kwargs: Any,
     ) -> None:
+        # Earlier releases called it `neighborhood`.
         sliding_window = sliding_window_of(kwargs, sliding_window)
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
@@ -380,7 +381,11 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
 
         cross_scores = None
         if source is not None:
-            source_mask = as_mask("source_mask", source_mask)
+            source_mask = (
+                implicit_mask(source)
+                if source_mask is None
+                else as_mask("source_mask", source_mask)
+            )
             self._check_source(source.shape)
             check_batch("source", source, "target", target)
             check_mask("source_mask", source_mask, "source", source)

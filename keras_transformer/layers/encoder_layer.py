@@ -106,8 +106,8 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
             broadcasts to (batch, num_heads, length, length). Defaults to None.
 
     Returns:
-        (batch, length, d_model), with the inputs' implicit mask, and, if asked for, the weights
-        (batch, num_heads, length, length).
+        (batch, length, d_model), and, if asked for, the weights (batch, num_heads, length, length).
+        The implicit mask of the inputs is passed on.
 
     Raises:
         ValueError: An argument breaks its rule, `num_heads` does not divide d_model and `key_dim`
@@ -178,6 +178,7 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
         flash_attention: bool | None = None,
         **kwargs: Any,
     ) -> None:
+        # Earlier releases called it `neighborhood`.
         sliding_window = sliding_window_of(kwargs, sliding_window)
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)

@@ -524,6 +524,9 @@ def classifier(name, dtype=None):
         hidden = layer(layer.embedding(token_ids))
     else:
         embedding = keras.layers.Embedding(9, D_MODEL, mask_zero=True, dtype=dtype)
+        if name == "Residual":
+            # With it, `sublayer_input` alone normalizes.
+            layer.norm_first = False
         hidden = layer(*[embedding(token_ids)] * num_inputs)
     return keras.Model(token_ids, keras.layers.Dense(9, dtype=dtype)(hidden)), layer
 
