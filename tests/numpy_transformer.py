@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer import RotaryPositions
+
 
 def normal(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
@@ -107,7 +109,11 @@ def compared(layer, name, rows, num_heads, positions):
     heads = split_heads(rows, num_heads)
     if layer.query_key_norm:
         heads = rms_norm(getattr(layer, f"{name}_norm"), heads)
-    return rotated(heads, positions[:, None, :]) if layer.relative_positions == "rotary" else heads
+    scheme = layer.relative_positions
+    if isinstance(scheme, RotaryPositions):
+        frequencies, magnitude = rotary_frequencies(heads.shape[-1], scheme)
+        return magnitude * rotated(heads, positions[:, None, :], frequencies)
+    return rotated(heads, positions[:, None, :]) if scheme == "rotary" else heads
 
 
 def rotated(vectors, positions, frequencies=None):
@@ -124,6 +130,40 @@ def rotated(vectors, positions, frequencies=None):
         turned[..., i] = first * np.cos(angles) - second * np.sin(angles)
         turned[..., i + half] = first * np.sin(angles) + second * np.cos(angles)
     return turned
+
+
+def rotary_frequencies(width, scheme):
+    """The angle per position of each pair of features, and the factor on queries and keys."""
+    frequencies, factor = [], scheme.factor
+    for i in range(width // 2):
+        frequency = scheme.base ** (-2 * i / width)
+        if scheme.scaling == "linear":
+            # Chen et al. 2023, equation 4: position m is taken for m / factor.
+            frequency = frequency / factor
+        elif scheme.scaling == "ntk":
+            # Peng et al. 2023, definition 1.
+            frequency = (scheme.base * factor ** (width / (width - 2))) ** (-2 * i / width)
+        elif scheme.scaling == "yarn":
+            # Their section 3.2, with the ramp of their program: by the number of the pair.
+            first = math.floor(pair_that_turns(scheme.beta_fast, width, scheme))
+            last = math.ceil(pair_that_turns(scheme.beta_slow, width, scheme))
+            first, last = max(first, 0), min(last, width - 1)
+            if i >= last:
+                share = 1.0
+            elif i <= first:
+                share = 0.0
+            else:
+                share = (i - first) / (last - first)
+            frequency = (1 - share) * frequency + share * frequency / factor
+        frequencies.append(frequency)
+    # Their equation 22, the square root of 1 / t.
+    return frequencies, 0.1 * math.log(factor) + 1 if scheme.scaling == "yarn" else 1.0
+
+
+def pair_that_turns(times, width, scheme):
+    """The number i, not whole, of which base^(2i / width) * 2 pi fits so often into the length."""
+    wavelength = scheme.original_max_length / times
+    return width / 2 * math.log(wavelength / (2 * math.pi)) / math.log(scheme.base)
 
 
 def score_bias(layer, distances, causal):

@@ -386,6 +386,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
                 if source_mask is None
                 else as_mask("source_mask", source_mask)
             )
+            source_attention_mask = as_mask("source_attention_mask", source_attention_mask)
             self._check_source(source.shape)
             check_batch("source", source, "target", target)
             check_mask("source_mask", source_mask, "source", source)

@@ -326,6 +326,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         keys_input = sources if key is None else axes.fold(key)
         source_mask = axes.fold_padding(combine(value_mask, key_mask), value)
         if score_bias is not None:
+            refuse_ragged("score_bias", score_bias)
             score_bias = ops.convert_to_tensor(score_bias)
         mask = axes.fold_scores("attention_mask", attention_mask, query, value, self.num_heads)
         bias = axes.fold_scores("score_bias", score_bias, query, value, self.num_heads)

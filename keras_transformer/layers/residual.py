@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from ..checks import boolean, integer, rate
+from ..masks import refuse_ragged
 from ..tensors import Shape, Tensor
 from .dropout import Dropout
 
@@ -68,6 +69,7 @@ class Residual(keras.layers.Layer):
         return self.norm(inputs) if self.norm_first else inputs
 
     def call(self, inputs: Tensor, sublayer_output: Tensor, training: bool | None = None) -> Tensor:
+        refuse_ragged("inputs", inputs)
         total = inputs + self.output_dropout(sublayer_output, training=training)
         return total if self.norm_first else self.norm(total)
 
