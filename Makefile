@@ -37,7 +37,7 @@ test-beam: $(VENV)-beam/installed
 LIGHT_TESTS := tests/package/light_install.py tests/package/test_loss_metrics_schedule.py tests/package/test_masks.py \
 	tests/examples/test_layer_examples.py tests/examples/test_layers_page.py
 LIGHT_TESTS_jax := tests/layers/test_encoder_decoder_layers.py tests/layers/test_keras_idioms.py \
-	tests/layers/test_layer_normalization.py tests/layers/test_tied_projection.py \
+	tests/layers/test_layer_normalization.py tests/layers/test_tied_projection.py tests/layers/test_blocks_page.py \
 	tests/layers/test_positional_embedding.py tests/layers/test_multi_head_attention.py::test_equals_numpy \
 	tests/models/test_transformer_model.py::test_a_state_may_grow_with_each_step tests/decoding/test_protocol.py \
 	tests/decoding/test_search_in_graphs.py::test_a_compiled_search_equals_a_plain_one
@@ -97,23 +97,16 @@ $(VENV)-servers-%/installed: Makefile
 	$(@D)/bin/pip $(INSTALL) $(PACKAGES_$*)
 	touch $@
 
-# Types and the directions of imports are checked on the package as it is installed: training/ and export/ are parts of it.
+# keras_transformer/training and keras_transformer/export are links: as parts of the package, their files are checked once.
 lint: $(VENV)/installed-lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/python .ci/any_share.py 8 keras_transformer training export
-	$(BIN)/python .ci/size.py
 	$(BIN)/python .ci/prose.py
-	rm -rf build/lint && mkdir -p build/lint
-	cp -r keras_transformer build/lint && cp -r training export build/lint/keras_transformer
-	cd build/lint && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml -p keras_transformer
-	cd build/lint && PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --no-logo --config $(CURDIR)/pyproject.toml
+	$(BIN)/mypy -p keras_transformer
+	PYTHONPATH=. $(BIN)/lint-imports --no-logo
 
-# The documentation as a site, in build/docs. It describes the package as it is installed. Warnings fail; with --quiet,
-# MkDocs would not count them.
+# The documentation as a site, in build/docs. Warnings fail; with --quiet, MkDocs would not count them.
 docs: $(VENV)/installed-docs
-	rm -rf build/site && mkdir -p build/site
-	cp -r keras_transformer build/site && cp -r training export build/site/keras_transformer
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 # The pictures in the documentation: what the layers compute, what was measured, and the demo's model; and its pages, for

@@ -1,5 +1,4 @@
-"""BLEU and chrF of a translator, by sacreBLEU, and how often translations use the terms of a
-glossary."""
+"""BLEU and chrF of a translator, by sacreBLEU, and how often translations use a glossary's terms."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -71,13 +70,12 @@ def count_terms(
     letter may be a capital. A term that comes twice must be translated twice.
 
     Example:
-        >>> count_terms({"dog": "Hund"}, ["Dog bites dog.", "A dog."], ["Hund beißt Mann.", "Hunde."])
+        >>> translations = ["Hund beißt Mann.", "Hunde."]
+        >>> count_terms({"dog": "Hund"}, ["Dog bites dog.", "A dog."], translations)
         [TermUse(used=1, number=3, share=0.3333333333333333)]
     """
-    expected = [
-        Counter(row)
-        for row in Glossary(glossary).translations(tf.constant(list(sources), tf.string)).to_list()
-    ]
+    terms_of_sources = Glossary(glossary).translations(tf.constant(list(sources), tf.string))
+    expected = [Counter(row) for row in terms_of_sources.to_list()]
     number = sum(row.total() for row in expected)
     results = []
     for translations in systems:

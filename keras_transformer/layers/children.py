@@ -1,9 +1,12 @@
 """What layers hand on to the layers inside them."""
 
 import random
+import re
 from typing import Any
 
 import keras
+
+from ..keras_versions import with_sublayers
 
 # Seeds are derived from the names that sublayers had in earlier releases, so that a seed still
 # gives the same numbers.
@@ -37,6 +40,24 @@ def child_initializer(initializer: Any, name: str) -> Any:
     if isinstance(config.get("seed"), int):
         config["seed"] = child_seed(config["seed"], name)
     return type(initializer).from_config(config)
+
+
+def saved_dtype(layer: keras.layers.Layer, default: keras.DTypePolicy | None = None) -> Any:
+    """Returns the dtype policy of a layer as its configuration holds it.
+
+    After `quantize`, that is a map with the policies of the layers inside, so that a file of the
+    layer can be loaded.
+    """
+    default = default or layer.dtype_policy
+    policies = keras.dtype_policies.DTypePolicyMap(default_policy=default)
+    for sublayer in with_sublayers(layer):
+        if sublayer.quantization_mode is not None:
+            # A pattern, since the layer may stand inside another model when it is loaded.
+            path = sublayer.path
+            if path.startswith(f"{layer.path}/"):
+                path = layer.name + path.removeprefix(layer.path)
+            policies[f"(.*/)?{re.escape(path)}"] = sublayer.dtype_policy
+    return keras.dtype_policies.serialize(policies if policies else default)
 
 
 def require_built(layer: keras.layers.Layer) -> None:

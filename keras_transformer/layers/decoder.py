@@ -5,16 +5,16 @@ from typing import Any
 
 import keras
 
-from ..checks import boolean, integer, one_of, positive_float, positive_int
+from ..checks import boolean, integer, one_of, positive_float, positive_int, with_sliding_window
 from ..masks import as_mask, implicit_mask
 from ..tensors import Dimension, Shape, Tensor
 from .cache import Cache, KeyValues
-from .children import child_seed, require_built
+from .children import child_seed, require_built, saved_dtype
 from .decoder_layer import DecoderLayer
 from .input_checks import output_spec_with_scores
 from .layer_normalization import Normalization, make_normalization
 from .remat import call_with_remat
-from .renamed import ArgumentHints, sliding_window_of, with_sliding_window
+from .renamed import ArgumentHints, sliding_window_of
 from .stack_arguments import (
     arguments_of_child,
     layer_config,
@@ -258,6 +258,7 @@ class Decoder(ArgumentHints, keras.layers.Layer):
         return {
             **layer_config(self._layer_config),
             **super().get_config(),
+            "dtype": saved_dtype(self),
             "num_layers": self.num_layers,
             "num_heads": self.num_heads,
             "d_ff": self.d_ff,

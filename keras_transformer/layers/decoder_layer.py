@@ -14,11 +14,12 @@ from ..checks import (
     positive_int,
     rate,
     require_divisor,
+    with_sliding_window,
 )
 from ..masks import as_mask, implicit_mask
 from ..tensors import Dimension, Shape, Tensor
 from .cache import Cache, KeyValues
-from .children import child_initializer, child_seed, head_width, require_built
+from .children import child_initializer, child_seed, head_width, require_built, saved_dtype
 from .feed_forward import FeedForward
 from .input_checks import check_batch, check_mask, output_spec_with_scores
 from .layer_normalization import Normalization, make_normalization
@@ -28,7 +29,7 @@ from .multi_head_attention import (
     serialize_relative_positions,
 )
 from .position_scheme import PositionScheme, copy_of
-from .renamed import ArgumentHints, sliding_window_of, with_sliding_window
+from .renamed import ArgumentHints, sliding_window_of
 from .residual import Residual
 
 
@@ -178,6 +179,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         flash_attention: bool | None = None,
         **kwargs: Any,
     ) -> None:
+        # Earlier releases called it `neighborhood`.
         sliding_window = sliding_window_of(kwargs, sliding_window)
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
@@ -379,7 +381,11 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
 
         cross_scores = None
         if source is not None:
-            source_mask = as_mask("source_mask", source_mask)
+            source_mask = (
+                implicit_mask(source)
+                if source_mask is None
+                else as_mask("source_mask", source_mask)
+            )
             self._check_source(source.shape)
             check_batch("source", source, "target", target)
             check_mask("source_mask", source_mask, "source", source)
@@ -485,6 +491,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
+            "dtype": saved_dtype(self),
             "num_heads": self.num_heads,
             "d_ff": self.d_ff,
             "key_dim": self.key_dim,

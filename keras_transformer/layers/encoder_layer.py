@@ -13,11 +13,12 @@ from ..checks import (
     positive_int,
     rate,
     require_divisor,
+    with_sliding_window,
 )
 from ..masks import as_mask, implicit_mask
 from ..tensors import Dimension, Shape, Tensor
 from .cache import Cache
-from .children import child_initializer, child_seed, head_width, require_built
+from .children import child_initializer, child_seed, head_width, require_built, saved_dtype
 from .feed_forward import FeedForward
 from .input_checks import check_mask, output_spec_with_scores
 from .layer_normalization import Normalization, make_normalization
@@ -27,7 +28,7 @@ from .multi_head_attention import (
     serialize_relative_positions,
 )
 from .position_scheme import PositionScheme, copy_of
-from .renamed import ArgumentHints, sliding_window_of, with_sliding_window
+from .renamed import ArgumentHints, sliding_window_of
 from .residual import Residual
 
 
@@ -105,8 +106,8 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
             broadcasts to (batch, num_heads, length, length). Defaults to None.
 
     Returns:
-        (batch, length, d_model), with the inputs' implicit mask, and, if asked for, the weights
-        (batch, num_heads, length, length).
+        (batch, length, d_model), and, if asked for, the weights (batch, num_heads, length, length).
+        The implicit mask of the inputs is passed on.
 
     Raises:
         ValueError: An argument breaks its rule, `num_heads` does not divide d_model and `key_dim`
@@ -177,6 +178,7 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
         flash_attention: bool | None = None,
         **kwargs: Any,
     ) -> None:
+        # Earlier releases called it `neighborhood`.
         sliding_window = sliding_window_of(kwargs, sliding_window)
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
@@ -358,6 +360,7 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
+            "dtype": saved_dtype(self),
             "num_heads": self.num_heads,
             "d_ff": self.d_ff,
             "key_dim": self.key_dim,

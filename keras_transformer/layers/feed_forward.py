@@ -9,7 +9,7 @@ from keras import ops
 from ..checks import boolean, integer, positive_int, rate
 from ..masks import refuse_ragged
 from ..tensors import Shape, Tensor, reshape_inferring
-from .children import child_initializer
+from .children import child_initializer, saved_dtype
 from .dropout import Dropout
 from .renamed import ArgumentHints
 
@@ -145,6 +145,7 @@ class FeedForward(ArgumentHints, keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
+            "dtype": saved_dtype(self),
             "d_ff": self.d_ff,
             "activation": keras.activations.serialize(self.activation),
             "dropout": self.dropout,

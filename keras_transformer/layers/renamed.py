@@ -4,7 +4,7 @@ import inspect
 import warnings
 from typing import Any
 
-from ..checks import integer, require
+from ..checks import with_sliding_window
 
 
 class ArgumentHints:
@@ -36,34 +36,12 @@ def sliding_window_of(arguments: dict[str, Any], sliding_window: int | None) -> 
     """
     if "neighborhood" not in arguments:
         return sliding_window
-    neighborhood = arguments.pop("neighborhood")
-    if neighborhood is None:
-        return sliding_window
-    warnings.warn(
-        "neighborhood=2 * w - 1 is now called sliding_window=w; the next release will not accept "
-        "the earlier name",
-        DeprecationWarning,
-        stacklevel=3,
-    )
-    rule = f"None with neighborhood={neighborhood}"
-    require(sliding_window is None, "sliding_window", rule, sliding_window)
-    return _window(neighborhood)
-
-
-def with_sliding_window(config: dict[str, Any]) -> dict[str, Any]:
-    """Returns a configuration in which `neighborhood`, of an earlier release, is `sliding_window`."""
-    if "neighborhood" not in config:
-        return config
-    config = dict(config)
-    neighborhood = config.pop("neighborhood")
-    if neighborhood is not None:
-        config["sliding_window"] = _window(neighborhood)
-    return config
-
-
-def _window(neighborhood: int) -> int:
-    neighborhood = integer("neighborhood", neighborhood)
-    require(
-        neighborhood > 0 and neighborhood % 2 == 1, "neighborhood", "positive and odd", neighborhood
-    )
-    return (neighborhood + 1) // 2
+    if arguments["neighborhood"] is not None:
+        warnings.warn(
+            "neighborhood=2 * w - 1 is now called sliding_window=w; the next release will not "
+            "accept the earlier name",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+    names = {"sliding_window": sliding_window, "neighborhood": arguments.pop("neighborhood")}
+    return with_sliding_window(names)["sliding_window"]

@@ -88,4 +88,4 @@ class Residual(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Residual":
         norm = keras.saving.deserialize_keras_object(config["norm"])
-        return cls(**{**config, "norm": norm})
+        return super().from_config({**config, "norm": norm})

@@ -21,6 +21,7 @@ from ..layers import (
     Residual,
     TiedProjection,
 )
+from ..layers.children import saved_dtype
 from ..masks import padding_mask
 from ..tensors import Dimension, Tensor
 from .incremental_decoding import CacheEntries, DecoderState, decoder_step
@@ -50,6 +51,9 @@ class Transformer(keras.Model):
         output_projection: the layer from hidden states to logits, whose `kernel` is (d_model,
             target_vocab_size) and whose `bias` is (target_vocab_size,) or None: a `TiedProjection`,
             or a `Dense` layer if no embeddings are tied.
+
+    `keras.models.clone_model` makes a functional model of the same layers; to copy it as a
+    `Transformer`, write `Transformer.from_config(model.get_config())`.
 
     Raises:
         ConfigError: A value of the configuration breaks its rule.
@@ -169,7 +173,7 @@ class Transformer(keras.Model):
         return {
             "config": dataclasses.asdict(self.config),
             "name": self.name,
-            "dtype": keras.dtype_policies.serialize(self.encoder.dtype_policy),
+            "dtype": saved_dtype(self, default=self.encoder.dtype_policy),
         }
 
     @classmethod

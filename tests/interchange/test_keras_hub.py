@@ -169,7 +169,7 @@ WITHOUT_COUNTERPART = [
         dict(attention_bias=False),
         dict(activation_dropout=0.1),
         dict(attention_dropout=0.1),
-        dict(neighborhood=3),
+        dict(sliding_window=2),
     ),
     *(
         dict(key_dim=3),

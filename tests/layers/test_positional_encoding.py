@@ -179,10 +179,10 @@ def test_token_ids_are_refused_in_one_line(shape, dtype, symbolic):
 
 
 @pytest.mark.parametrize("is_built", [False, True])
-@pytest.mark.parametrize("shape", [(5, 6), (2, 5, 6, 6)])
-def test_another_rank_is_refused_as_keras_does(shape, is_built):
+@pytest.mark.parametrize("shape", [(5, 6), (6,)])
+def test_a_lower_rank_is_refused_as_keras_does(shape, is_built):
     layer = built("sinusoidal") if is_built else PositionalEncoding()
-    with pytest.raises(ValueError, match=f"expected ndim=3, found ndim={len(shape)}"):
+    with pytest.raises(ValueError, match=f"expected min_ndim=3, found ndim={len(shape)}"):
         layer(np.ones(shape, "float32"))
 
 

@@ -1,9 +1,11 @@
-"""What pip installs: the wheel compared with the source tree, in an environment without the
-checkout."""
+"""Tests of what pip installs: files, commands, and what runs inside a clone."""
 
 import collections
 import configparser
 import pathlib
+import sys
+import tarfile
+import venv
 import zipfile
 
 import pytest
@@ -13,46 +15,99 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("wheel")
-    # From an sdist, as a release is: what MANIFEST forgets is missing there first.
+def distributions(tmp_path_factory):
+    """Folder with an sdist and the wheel that was built from it, as for a release."""
+    directory = tmp_path_factory.mktemp("distributions")
     run_python("-m", "build", "--outdir", directory, ROOT)
-    return next(directory.glob("*.whl"))
+    return directory
 
 
-def sources(folder):
+@pytest.fixture(scope="module")
+def plain_install(distributions, tmp_path_factory):
+    """Folder of an environment with the wheel, and with this environment's other packages.
+
+    An editable install of this environment is not in it: Python reads .pth files only in the
+    environment's own folder.
+    """
+    environment = tmp_path_factory.mktemp("environment")
+    venv.create(environment, symlinks=True)
+    (site,) = environment.glob("lib/python*/site-packages")
+    others = [path for path in sys.path if path.endswith("site-packages")]
+    (site / "others.pth").write_text("\n".join(others))
+    (wheel,) = distributions.glob("*.whl")
+    run_python("-m", "pip", "install", "--quiet", "--no-deps", "--target", site, wheel)
+    return environment
+
+
+def files_of_the_package():
+    """The names that the files of the package should have in an archive."""
+    folders = {
+        "keras_transformer": "keras_transformer",
+        "training": "keras_transformer/training",
+        "export": "keras_transformer/export",
+    }
+    # `**` does not follow the links from keras_transformer to the other two folders.
     return {
-        path.relative_to(ROOT / folder).as_posix()
+        f"{installed}/{path.relative_to(ROOT / folder).as_posix()}"
+        for folder, installed in folders.items()
         for pattern in ("**/*.py", "**/*.yaml", "**/*.html", "**/py.typed")
         for path in (ROOT / folder).glob(pattern)
     }
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_every_source_file_under_one_name(wheel):
-    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    expected = {f"keras_transformer/{name}" for name in sources("keras_transformer")}
-    expected |= {f"keras_transformer/training/{name}" for name in sources("training")}
-    expected |= {f"keras_transformer/export/{name}" for name in sources("export")}
-    assert names == expected
+def test_the_wheel_holds_every_file_of_the_package_once(distributions):
+    (wheel,) = distributions.glob("*.whl")
+    names = [name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name]
+    assert sorted(names) == sorted(files_of_the_package())
 
 
 @pytest.mark.slow
-def test_the_installed_wheel_finds_training_export_and_its_recipes(wheel, tmp_path):
-    site = tmp_path / "site"
-    run_python("-m", "pip", "install", "--quiet", "--no-deps", "--target", site, wheel)
-    # Isolated mode and an empty working directory: nothing of the checkout is on the path.
+def test_the_sdist_holds_files_instead_of_links(distributions):
+    (sdist,) = distributions.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        members = [member for member in archive if not member.isdir()]
+    assert [member.name for member in members if not member.isfile()] == []
+    # The first folder is the name of the release.
+    names = {member.name.partition("/")[2] for member in members}
+    assert {name for name in names if name.startswith("keras_transformer/")} == (
+        files_of_the_package()
+    )
+
+
+@pytest.mark.slow
+def test_the_installed_wheel_finds_training_export_and_its_recipes(plain_install, tmp_path):
     code = (
-        f"import sys; sys.path[:] = [p for p in sys.path if p != {str(ROOT)!r}]; "
-        f"sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f).lower()]; "
-        f"sys.path.insert(0, {str(site)!r}); sys.argv = ['keras-transformer']; "
         "import keras_transformer.commands.main, keras_transformer.export.servable; "
         "from keras_transformer.training.recipe import load_recipe; "
         "print(keras_transformer.__file__, load_recipe('multi30k').tokenizer.vocab_size)"
     )
-    path, vocab_size = run_python("-I", "-c", code, cwd=tmp_path).split()
-    assert path == str(site / "keras_transformer" / "__init__.py")
+    python = plain_install / "bin/python"
+    # Isolated: neither the working directory nor PYTHONPATH leads to the clone.
+    path, vocab_size = run_python("-I", "-c", code, python=python, cwd=tmp_path).split()
+    assert path.startswith(str(plain_install))
     assert int(vocab_size) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-m", "keras_transformer", "train", "--print-config", "--config", "multi30k"],
+        ["-m", "benchmarks.training", "--help"],
+        ["-c", "import benchmarks.training_task"],
+        ["examples/layers/translation.py", "--help"],
+        ["-c", "import examples.train_with_fit"],
+    ],
+)
+def test_a_plain_install_runs_inside_a_clone(plain_install, arguments):
+    # Python finds the keras_transformer of the working directory before the installed one.
+    run_python("-E", *arguments, python=plain_install / "bin/python", cwd=ROOT)
+
+
+def test_training_and_export_are_found_inside_the_package_of_a_clone():
+    for name in ("training", "export"):
+        assert (ROOT / "keras_transformer" / name).samefile(ROOT / name)
 
 
 def test_every_dependency_has_a_lower_and_all_but_keras_an_upper_bound():

@@ -1,5 +1,4 @@
-"""What users' editors know: pyright, as strict as Keras allows, on their files, with the package as
-pip installs it."""
+"""Tests of the types that an editor finds: pyright, as strict as Keras allows, on a user's file."""
 
 import json
 import pathlib
@@ -117,10 +116,7 @@ def diagnostics(tmp_path_factory):
     (site / "others.pth").write_text(
         "\n".join(path for path in sys.path if path.endswith("site-packages"))
     )
-    package = site / "keras_transformer"
-    shutil.copytree(ROOT / "keras_transformer", package)
-    for part in ("training", "export"):
-        shutil.copytree(ROOT / part, package / part)
+    shutil.copytree(ROOT / "keras_transformer", site / "keras_transformer")
     (folder / "pyrightconfig.json").write_text(json.dumps(SETTINGS))
     (folder / "right.py").write_text(RIGHT)
     (folder / "wrong.py").write_text(WRONG)
@@ -164,7 +160,7 @@ def test_a_wrong_name_argument_or_type_is_one_error(diagnostics):
 
 
 def test_the_readme_installs_the_package_so_that_its_types_are_found():
-    # An editable install finds `training/` and `export/` by code that pyright does not run.
+    # Python finds an editable install by an import hook, which pyright does not run.
     commands = [
         line
         for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()

@@ -1,5 +1,4 @@
-"""IBM Model 1 (Brown et al., 1993) of subwords, in both directions, and of words that translate
-each other.
+"""IBM Model 1 (Brown et al., 1993): which subwords, and which words, translate each other.
 
 Each token of one side comes from one token of the other, any of them with the same probability
 beforehand. The end token, with which every sentence ends, takes the place of the empty word: what
@@ -53,10 +52,9 @@ class Links(NamedTuple):
     """All pairs of a source token and a target token that share one of some sentence pairs."""
 
     keys: np.ndarray  # int64 (num_links,), the two tokens
-    source_places: (
-        np.ndarray
-    )  # int64 (num_links,), the place of the source token among all of these sentence pairs
-    target_places: np.ndarray  # int64 (num_links,), likewise
+    # int64 (num_links,), the place of each token among all tokens of its side
+    source_places: np.ndarray
+    target_places: np.ndarray
 
 
 class Counts(NamedTuple):
@@ -75,11 +73,10 @@ class Counts(NamedTuple):
         return self.keys % _SOURCE
 
     def probabilities(self) -> "Counts":
-        """Returns the probability of each target token given a source token, and the other way
-        round."""
-        return Counts(
-            self.keys, _share(self.forward, self.source_ids), _share(self.backward, self.target_ids)
-        )
+        """Returns the probabilities of target tokens given source tokens, and the other way."""
+        forward = _share(self.forward, self.source_ids)
+        backward = _share(self.backward, self.target_ids)
+        return Counts(self.keys, forward, backward)
 
 
 class Sentences(NamedTuple):
@@ -97,30 +94,30 @@ def links_of(source: Sentences, target: Sentences) -> Links:
     """Returns all links of sentence pairs.
 
     Example:
-        >>> links = links_of(Sentences(np.array([7, 3]), np.array([2])), Sentences(np.array([9, 8, 3]), np.array([3])))
+        >>> source = Sentences(np.array([7, 3]), np.array([2]))
+        >>> target = Sentences(np.array([9, 8, 3]), np.array([3]))
+        >>> links = links_of(source, target)
         >>> links.source_places.tolist(), links.target_places.tolist()
         ([0, 0, 0, 1, 1, 1], [0, 1, 2, 0, 1, 2])
     """
-    source_lengths, target_lengths = source.lengths.astype("int64"), target.lengths.astype("int64")
+    source_lengths = source.lengths.astype("int64")
+    target_lengths = target.lengths.astype("int64")
     # Each source token has as many links as its sentence's translation has tokens.
     links_per_token = np.repeat(target_lengths, source_lengths)
     source_places = np.repeat(np.arange(len(source.token_ids)), links_per_token)
     first_links = np.cumsum(links_per_token) - links_per_token
     first_targets = np.repeat(np.cumsum(target_lengths) - target_lengths, source_lengths)
-    target_places = np.arange(len(source_places)) + np.repeat(
-        first_targets - first_links, links_per_token
-    )
-    keys = (
-        source.token_ids.astype("int64")[source_places] * _SOURCE + target.token_ids[target_places]
-    )
+    offsets = np.repeat(first_targets - first_links, links_per_token)
+    target_places = np.arange(len(source_places)) + offsets
+    source_ids = source.token_ids.astype("int64")[source_places]
+    keys = source_ids * _SOURCE + target.token_ids[target_places]
     return Links(keys, source_places, target_places)
 
 
 def in_blocks(
     source: Sentences, target: Sentences, max_links: int = _LINKS_PER_BLOCK
 ) -> Iterator[tuple[Sentences, Sentences]]:
-    """Divides sentence pairs into blocks with at most as many links, or of one pair, in their
-    order."""
+    """Divides sentence pairs, in their order, into blocks of one pair or of at most `max_links`."""
     num_links = np.cumsum(source.lengths.astype("int64") * target.lengths)
     begin = 0
     while begin < len(num_links):
@@ -131,8 +128,7 @@ def in_blocks(
 
 
 def expected_counts(links: Links, probabilities: Counts | None) -> Counts:
-    """Returns how often each pair of tokens is expected to be linked, given what a pass before
-    found.
+    """Returns how often each pair of tokens is expected to be linked, given probabilities.
 
     A pair without a probability has 0; without any probabilities, all are equal.
     """
@@ -140,14 +136,12 @@ def expected_counts(links: Links, probabilities: Counts | None) -> Counts:
     forward = backward = np.ones(len(keys), "float32")
     if probabilities is not None:
         forward, backward = _look_up(probabilities, keys)
+    forward_shares = _share(forward[places], links.target_places)
+    backward_shares = _share(backward[places], links.source_places)
     return Counts(
         keys,
-        np.bincount(places, _share(forward[places], links.target_places), len(keys)).astype(
-            "float32"
-        ),
-        np.bincount(places, _share(backward[places], links.source_places), len(keys)).astype(
-            "float32"
-        ),
+        np.bincount(places, forward_shares, len(keys)).astype("float32"),
+        np.bincount(places, backward_shares, len(keys)).astype("float32"),
     )
 
 
@@ -166,8 +160,7 @@ def count_links(
 def learn_probabilities(
     read: Callable[[], Iterable[tuple[Sentences, Sentences]]], num_pairs: int, task: str
 ) -> Counts:
-    """Learns the probabilities of a text, of which `read` returns the parts once for each pass, in
-    five passes."""
+    """Learns the probabilities of a text in five passes, for which `read` returns its parts."""
     probabilities = None
     with ProgressBar(task, "sentence pairs", PASSES * num_pairs) as bar:
         for _ in range(PASSES):
@@ -179,8 +172,9 @@ def learn_probabilities(
 def best_links(
     source: Sentences, target: Sentences, probabilities: Counts
 ) -> Iterator[list[tuple[int, int]]]:
-    """Finds the most probable links of sentence pairs: those on which both directions agree,
-    without end tokens.
+    """Finds the links of sentence pairs that are the most probable ones in both directions.
+
+    End tokens have no links.
 
     Yields:
         For each pair the places of tokens in source and target, in the order of the source.
@@ -188,41 +182,41 @@ def best_links(
     links = links_of(source, target)
     forward, backward = _look_up(probabilities, links.keys)
     is_best = _is_best(forward, links.target_places) & _is_best(backward, links.source_places)
-    first_source, first_target = (
-        np.cumsum(side.lengths) - side.lengths for side in (source, target)
-    )
     sentences = np.repeat(np.arange(len(source.lengths)), source.lengths)[links.source_places]
-    places = (
-        links.source_places - first_source[sentences],
-        links.target_places - first_target[sentences],
-    )
-    for side, place in zip((source, target), places, strict=True):
-        is_best &= place < side.lengths[sentences] - 1
-    chosen = np.stack(places, axis=1)[is_best]
+    first_source = np.cumsum(source.lengths) - source.lengths
+    first_target = np.cumsum(target.lengths) - target.lengths
+    source_places = links.source_places - first_source[sentences]
+    target_places = links.target_places - first_target[sentences]
+    is_best &= source_places < source.lengths[sentences] - 1
+    is_best &= target_places < target.lengths[sentences] - 1
+    chosen = np.stack([source_places, target_places], axis=1)[is_best]
     numbers = np.bincount(sentences[is_best], minlength=len(source.lengths))
     for part in np.split(chosen, np.cumsum(numbers)[:-1]):
         yield [(int(source_place), int(target_place)) for source_place, target_place in part]
 
 
 def _is_best(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Whether a value is the highest of its group; ties go to the first, and no value of a group of
-    zeros is chosen."""
+    """Returns whether each value is the highest of its group.
+
+    Ties go to the first value, and no value of a group of zeros is chosen.
+    """
     order = np.lexsort((-values, groups))
-    firsts = order[
-        np.flatnonzero(
-            np.concatenate([[True], groups[order][1:] != groups[order][:-1]])[: len(order)]
-        )
-    ]
+    firsts = order[_first_of_equals(groups[order])]
     is_best = np.zeros(len(values), "bool")
     is_best[firsts] = values[firsts] > 0
     return is_best
 
 
-class CountTable:
-    """The sum of counts, of at most `capacity` pairs of tokens: those of the rarest pairs are left
-    out.
+def _first_of_equals(ordered: np.ndarray) -> np.ndarray:
+    """Where another value begins in an ordered array."""
+    is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+    return np.flatnonzero(is_first[: len(ordered)])
 
-    It holds half as many more.
+
+class CountTable:
+    """The sum of counts of at most `capacity` pairs of tokens.
+
+    The counts of the rarest pairs are left out. In memory there may be half as many pairs more.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -245,10 +239,9 @@ class CountTable:
         self._new.clear()
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
-        firsts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)])
-        self._total = Counts(
-            keys[firsts], *(np.add.reduceat(column[order], firsts) for column in counts)
-        )
+        firsts = _first_of_equals(keys)
+        sums = [np.add.reduceat(column[order], firsts) for column in counts]
+        self._total = Counts(keys[firsts], *sums)
         if len(firsts) > self._capacity:
             highest = np.maximum(self._total.forward, self._total.backward)
             kept = np.sort(np.argpartition(-highest, self._capacity)[: self._capacity])
@@ -274,17 +267,15 @@ def _find(keys: Keys, wanted: Keys) -> tuple[np.ndarray, np.ndarray]:
 def _share(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Values divided by the sums of their groups; 0 where the sum is 0."""
     sums = np.bincount(groups, values)[groups]
-    return np.divide(
-        values, sums, out=np.zeros(len(values), "float32"), where=sums > 0, casting="same_kind"
-    )
+    shares = np.zeros(len(values), "float32")
+    return np.divide(values, sums, out=shares, where=sums > 0, casting="same_kind")
 
 
 class Term(NamedTuple):
-    """A word or phrase of a source, from its first character to before `end`, and its
-    translation."""
+    """A word or phrase of a source, with its translation."""
 
-    begin: int
-    end: int
+    begin: int  # the place of its first character
+    end: int  # the place after its last character
     translation: str
 
 
@@ -297,8 +288,9 @@ class Lexicon:
         probabilities: those of the words that translate each other.
 
     Example:
-        >>> pairs = SentencePairs(["a dog", "dogs", "a tree"], ["ein Hund", "Hunde", "ein Baum"], "text")
-        >>> list(learn_lexicon(pairs, max_share=1).terms(["the dog"], ["der Hund"]))
+        >>> sources, targets = ["a dog", "dogs", "a tree"], ["ein Hund", "Hunde", "ein Baum"]
+        >>> lexicon = learn_lexicon(SentencePairs(sources, targets, "text"), max_share=1)
+        >>> list(lexicon.terms(["the dog"], ["der Hund"]))
         [[Term(begin=4, end=7, translation='Hund')]]
     """
 
@@ -306,23 +298,23 @@ class Lexicon:
     probabilities: Counts
 
     def terms(self, sources: Sequence[str], targets: Sequence[str]) -> Iterator[list[Term]]:
-        """Finds the words and phrases of sources whose translation is in the target, in their
-        order.
+        """Finds the words and phrases of sources whose translation is in the target.
 
         Each of two words is the most probable translation of the other in this pair of sentences.
-        Up to three that follow each other on both sides in the same order are a phrase.
+        Up to three that follow each other on both sides in the same order are a phrase. Terms come
+        in the order of the source.
         """
-        words = [[list(_words(text)) for text in texts] for texts in (sources, targets)]
-        numbered = [
-            _numbered(side, numbers) for side, numbers in zip(words, self.numbers, strict=True)
-        ]
-        links = itertools.chain.from_iterable(
-            best_links(*block, self.probabilities) for block in in_blocks(numbered[0], numbered[1])
+        source_words = [list(_words(text)) for text in sources]
+        target_words = [list(_words(text)) for text in targets]
+        source_numbers, target_numbers = self.numbers
+        blocks = in_blocks(
+            _numbered(source_words, source_numbers), _numbered(target_words, target_numbers)
         )
-        for source, target, source_words, target_words, pair_links in zip(
-            sources, targets, *words, links, strict=True
-        ):
-            yield list(_phrases(source, target, source_words, target_words, pair_links))
+        links = itertools.chain.from_iterable(
+            best_links(source, target, self.probabilities) for source, target in blocks
+        )
+        for pair in zip(sources, targets, source_words, target_words, links, strict=True):
+            yield list(_phrases(*pair))
 
 
 def learn_lexicon(pairs: SentencePairs, max_share: float = _MAX_SHARE) -> Lexicon:
@@ -331,30 +323,29 @@ def learn_lexicon(pairs: SentencePairs, max_share: float = _MAX_SHARE) -> Lexico
     Words in a larger share of the sentences than `max_share` are left out.
     """
     step = -(-len(pairs) // _MAX_PAIRS) or 1
-    numbers: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    source_numbers: dict[str, int] = {}
+    target_numbers: dict[str, int] = {}
     parts: list[tuple[Sentences, Sentences]] = []
     sampled = itertools.islice(zip(pairs.source, pairs.target), 0, None, step)
     for chunk in in_chunks(sampled):
-        sides = [[list(_words(text)) for text in texts] for texts in zip(*chunk)]
-        for side, known in zip(sides, numbers, strict=True):
-            for word in itertools.chain.from_iterable(side):
-                known.setdefault(word.text, len(known) + _UNKNOWN + 1)
-        source, target = (
-            _numbered(side, known) for side, known in zip(sides, numbers, strict=True)
-        )
+        sources, targets = zip(*chunk)
+        source = _numbered_anew(sources, source_numbers)
+        target = _numbered_anew(targets, target_numbers)
         parts.append((source, target))
     num_pairs = sum(len(source.lengths) for source, _ in parts)
     probabilities = learn_probabilities(lambda: parts, num_pairs, "aligning words")
+
+    def is_term(ids: np.ndarray, sentences: list[Sentences], num_words: int) -> np.ndarray:
+        shares = _shares(sentences, num_words + _UNKNOWN + 1)
+        return (ids > _UNKNOWN) & (shares[ids] <= max_share)
+
     is_strong = np.minimum(probabilities.forward, probabilities.backward) >= _MIN_PROBABILITY
-    for ids, known, sentences in zip(
-        (probabilities.source_ids, probabilities.target_ids),
-        numbers,
-        zip(*parts, strict=True),
-        strict=True,
-    ):
-        shares = _shares(sentences, len(known) + _UNKNOWN + 1)
-        is_strong &= (ids > _UNKNOWN) & (shares[ids] <= max_share)
-    return Lexicon(numbers, Counts(*(column[is_strong] for column in probabilities)))
+    sources_of_parts = [source for source, _ in parts]
+    targets_of_parts = [target for _, target in parts]
+    is_strong &= is_term(probabilities.source_ids, sources_of_parts, len(source_numbers))
+    is_strong &= is_term(probabilities.target_ids, targets_of_parts, len(target_numbers))
+    terms = Counts(*(column[is_strong] for column in probabilities))
+    return Lexicon((source_numbers, target_numbers), terms)
 
 
 class _Word(NamedTuple):
@@ -368,12 +359,18 @@ def _words(text: str) -> Iterator[_Word]:
     return (_Word(match.group().lower(), match.start(), match.end()) for match in matches)
 
 
+def _numbered_anew(texts: Iterable[str], numbers: dict[str, int]) -> Sentences:
+    """Numbers the words of texts; new words get the next numbers."""
+    sentences = [list(_words(text)) for text in texts]
+    for word in itertools.chain.from_iterable(sentences):
+        numbers.setdefault(word.text, len(numbers) + _UNKNOWN + 1)
+    return _numbered(sentences, numbers)
+
+
 def _numbered(sentences: Iterable[list[_Word]], numbers: dict[str, int]) -> Sentences:
     rows = [[*(numbers.get(word.text, _UNKNOWN) for word in words), _EMPTY] for words in sentences]
-    return Sentences(
-        np.fromiter(itertools.chain.from_iterable(rows), "int32"),
-        np.array([len(row) for row in rows], "int64"),
-    )
+    word_ids = np.fromiter(itertools.chain.from_iterable(rows), "int32")
+    return Sentences(word_ids, np.array([len(row) for row in rows], "int64"))
 
 
 def _shares(parts: Sequence[Sentences], number: int) -> Annotated[np.ndarray, "float (number,)"]:
@@ -381,9 +378,8 @@ def _shares(parts: Sequence[Sentences], number: int) -> Annotated[np.ndarray, "f
     counts = np.zeros(number)
     for part in parts:
         sentences = np.repeat(np.arange(len(part.lengths)), part.lengths)
-        counts += np.bincount(
-            np.unique(sentences * number + part.token_ids) % number, minlength=number
-        )
+        words_of_sentences = np.unique(sentences * number + part.token_ids)
+        counts += np.bincount(words_of_sentences % number, minlength=number)
     return counts / max(sum(len(part.lengths) for part in parts), 1)
 
 
@@ -394,23 +390,24 @@ def _phrases(
     target_words: list[_Word],
     links: list[tuple[int, int]],
 ) -> Iterator[Term]:
+    def extends(link: tuple[int, int], before: tuple[int, int]) -> bool:
+        follows_in_source = _follows(source, source_words, before[0], link[0])
+        return follows_in_source and _follows(target, target_words, before[1], link[1])
+
     begin = 0
     while begin < len(links):
         end = begin + 1
-        while (
-            end < min(len(links), begin + _MAX_WORDS)
-            and _follows(source, source_words, links[end - 1][0], links[end][0])
-            and _follows(target, target_words, links[end - 1][1], links[end][1])
-        ):
+        while end < min(len(links), begin + _MAX_WORDS) and extends(links[end], links[end - 1]):
             end += 1
-        (first_source, first_target), (last_source, last_target) = links[begin], links[end - 1]
+        first_source, first_target = links[begin]
+        last_source, last_target = links[end - 1]
         translation = target[target_words[first_target].begin : target_words[last_target].end]
         yield Term(source_words[first_source].begin, source_words[last_source].end, translation)
         begin = end
 
 
 def _follows(text: str, words: list[_Word], first: int, second: int) -> bool:
-    return (
-        second == first + 1
-        and _BETWEEN.fullmatch(text[words[first].end : words[second].begin]) is not None
-    )
+    if second != first + 1:
+        return False
+    between = text[words[first].end : words[second].begin]
+    return _BETWEEN.fullmatch(between) is not None

@@ -1,5 +1,4 @@
-"""A shortlist for a model: the target tokens that may translate each source token, learned from a
-parallel text."""
+"""Learns a shortlist from a parallel text: target tokens that may translate each source token."""
 
 import hashlib
 import itertools
@@ -54,19 +53,16 @@ def build_shortlist(
         LockedError: Another process does this in the directory.
     """
     config = model_dir.read_config()
-    tokenizers, max_length = (
-        load_tokenizers(model_dir.path, config.tokenizer),
-        config.model.max_length,
-    )
+    tokenizers = load_tokenizers(model_dir.path, config.tokenizer)
+    max_length = config.model.max_length
     with locked(model_dir.path / ".align.lock", "another process makes the shortlist here"):
         counts = _learn_counts(model_dir.alignment_path, pairs, tokenizers, max_length)
         if links_path is not None:
             probabilities = counts.probabilities()
-            tokenized = _tokenized(pairs, tokenizers, max_length)
             links = (
-                best_links(*block, probabilities)
-                for sentences in tokenized
-                for block in in_blocks(*sentences)
+                best_links(source, target, probabilities)
+                for sentences in _tokenized(pairs, tokenizers, max_length)
+                for source, target in in_blocks(*sentences)
             )
             write_links(links_path, len(pairs), itertools.chain.from_iterable(links))
         shortlist = shortlist_of(counts, tokenizers)
@@ -75,24 +71,21 @@ def build_shortlist(
         remove_with_checksum(model_dir.alignment_path)
     per_token = np.count_nonzero(shortlist.by_source, axis=1).mean()
     _log.info(
-        f"{model_dir.shortlist_path}: {len(shortlist.always):,} target tokens always, and "
-        f"{per_token:.1f} for each "
-        "source token"
+        f"{model_dir.shortlist_path}: {len(shortlist.always):,} target tokens always, "
+        f"and {per_token:.1f} for each source token"
     )
 
 
 def shortlist_of(counts: Counts, tokenizers: TokenizerPair) -> Shortlist:
-    """Chooses for each source token the target tokens that come from it with the highest
-    probabilities.
+    """Chooses the most probable target tokens of each source token.
 
     A source token that is a target token too may stay as it is.
     """
-    source_size, target_size = (tokenizer.vocab_size for tokenizer in tokenizers)
-    frequencies = np.bincount(counts.target_ids, counts.forward, target_size)
+    frequencies = np.bincount(counts.target_ids, counts.forward, tokenizers.target.vocab_size)
     special = range(Tokenizer.end_id + 1)
     frequent = np.argsort(-frequencies, kind="stable")[:FREQUENT_PIECES]
     always = np.union1d(special, frequent[frequencies[frequent] > 0]).astype("int32")
-    by_source = np.zeros((source_size, 1 + CANDIDATES_PER_PIECE), "int32")
+    by_source = np.zeros((tokenizers.source.vocab_size, 1 + CANDIDATES_PER_PIECE), "int32")
     by_source[:, 0] = _same_pieces(tokenizers)
     order = np.lexsort((-counts.forward, counts.source_ids))
     source_ids = counts.source_ids[order]
@@ -105,8 +98,10 @@ def shortlist_of(counts: Counts, tokenizers: TokenizerPair) -> Shortlist:
 def attention_links(
     translator: Translator, pairs: SentencePairs
 ) -> Iterator[list[tuple[int, int]]]:
-    """Yields from which source token each target token comes, without end tokens, by a model with
-    guided alignment."""
+    """Yields the links of each pair, as a model with guided alignment finds them.
+
+    End tokens have no links.
+    """
     for chunk in in_chunks(zip(pairs.source, pairs.target), _SENTENCES_PER_ALIGNMENT):
         sources, targets = zip(*chunk)
         for alignment in translator.align(sources, targets):
@@ -121,8 +116,7 @@ def attention_links(
 def write_links(
     path: str | os.PathLike[str], number: int, links_of_pairs: Iterable[list[tuple[int, int]]]
 ) -> None:
-    """Writes a line for each of `number` pairs with the places, from 0, of aligned tokens: "0-0
-    1-2"."""
+    """Writes a line for each of `number` pairs with the places of aligned tokens: "0-0 1-2"."""
     with (
         replacing(path) as temporary,
         open(temporary, "w") as file,
@@ -134,12 +128,13 @@ def write_links(
 
 def _same_pieces(tokenizers: TokenizerPair) -> Annotated[np.ndarray, "int32 (source_vocab_size,)"]:
     """For each source token the same target token, or 0."""
-    source, target = (
-        tokenizer.id_to_piece(tf.range(tokenizer.vocab_size)).numpy().tolist()
-        for tokenizer in tokenizers
-    )
-    places = {token: place for place, token in enumerate(target)}
-    return np.array([places.get(token, Tokenizer.pad_id) for token in source], "int32")
+    places = {piece: place for place, piece in enumerate(_pieces(tokenizers.target))}
+    same = [places.get(piece, Tokenizer.pad_id) for piece in _pieces(tokenizers.source)]
+    return np.array(same, "int32")
+
+
+def _pieces(tokenizer: Tokenizer) -> list[bytes]:
+    return tokenizer.id_to_piece(tf.range(tokenizer.vocab_size)).numpy().tolist()
 
 
 def _learn_counts(
@@ -152,9 +147,8 @@ def _learn_counts(
     done, counts = _read_state(path, name)
     if done:
         _log.info(f"resuming after pass {done} of {PASSES}")
-    with ProgressBar(
-        "aligning", "sentence pairs", PASSES * len(pairs), done=done * len(pairs)
-    ) as bar:
+    num_steps, num_done = PASSES * len(pairs), done * len(pairs)
+    with ProgressBar("aligning", "sentence pairs", num_steps, done=num_done) as bar:
         for number in range(done + 1, PASSES + 1):
             bar.details = f"pass {number} of {PASSES}"
             probabilities = None if counts is None else counts.probabilities()
@@ -164,8 +158,8 @@ def _learn_counts(
     assert counts is not None  # There is at least one pass.
     if not len(counts.keys):
         raise ConfigError(
-            f"{pairs.name}: none of the {counted(len(pairs), 'sentence pair')} has text on both "
-            f"sides"
+            f"{pairs.name}: none of the {counted(len(pairs), 'sentence pair')} "
+            "has text on both sides"
         )
     return counts
 
@@ -174,25 +168,21 @@ def _tokenized(
     pairs: SentencePairs, tokenizers: TokenizerPair, max_length: int
 ) -> Iterator[tuple[Sentences, Sentences]]:
     for chunk in in_chunks(zip(pairs.source, pairs.target)):
-        sides = [
-            tokenizer.tokenize(tf.constant(texts))[:, : max_length - 1]
-            for tokenizer, texts in zip(tokenizers, zip(*chunk), strict=True)
-        ]
-        # A pair of which a side is empty has no links: not even end tokens.
-        is_whole = np.all([side.row_lengths() > 0 for side in sides], axis=0)
-        with_ends = [
-            tf.concat([side, tf.fill([side.nrows(), 1], Tokenizer.end_id)], axis=1)
-            for side in sides
-        ]
-        lengths = [side.row_lengths().numpy() for side in with_ends]
-        source, target = (
-            Sentences(
-                side.flat_values.numpy()[np.repeat(is_whole, lengths_of_side)],
-                lengths_of_side * is_whole,
-            )
-            for side, lengths_of_side in zip(with_ends, lengths, strict=True)
-        )
-        yield source, target
+        sources, targets = zip(*chunk)
+        source = tokenizers.source.tokenize(tf.constant(sources))[:, : max_length - 1]
+        target = tokenizers.target.tokenize(tf.constant(targets))[:, : max_length - 1]
+        # A pair with an empty side has no links, not even between end tokens.
+        is_whole = (source.row_lengths().numpy() > 0) & (target.row_lengths().numpy() > 0)
+        yield _sentences(source, is_whole), _sentences(target, is_whole)
+
+
+def _sentences(token_ids: tf.RaggedTensor, is_whole: np.ndarray) -> Sentences:
+    """Adds end tokens to sentences; those that are not whole become empty."""
+    ends = tf.fill([token_ids.nrows(), 1], Tokenizer.end_id)
+    with_ends = tf.concat([token_ids, ends], axis=1)
+    lengths = with_ends.row_lengths().numpy()
+    kept = np.repeat(is_whole, lengths)
+    return Sentences(with_ends.flat_values.numpy()[kept], lengths * is_whole)
 
 
 def _read_state(path: pathlib.Path, name: str) -> tuple[int, Counts | None]:

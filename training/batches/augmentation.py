@@ -1,5 +1,8 @@
-"""What is drawn anew each time a text is read: the shapes that users write, terms with
-translations, subwords."""
+"""Changes that are drawn anew each time a text is read.
+
+They imitate how users write, annotate terms with translations, and divide words into other
+subwords.
+"""
 
 import dataclasses
 import functools
@@ -63,14 +66,11 @@ class Augmentation:
         """Returns a text as it is in the first epoch, augmented anew in each iteration."""
 
         def read(side: int) -> Iterator[str]:
-            return (
-                pair[side]
-                for pair in self.pairs(zip(pairs.source, pairs.target, strict=True), epoch=0)
-            )
+            for pair in self.pairs(zip(pairs.source, pairs.target, strict=True), epoch=0):
+                yield pair[side]
 
-        source, target = (
-            CountedReread(functools.partial(read, side), len(pairs)) for side in (0, 1)
-        )
+        source = CountedReread(functools.partial(read, 0), len(pairs))
+        target = CountedReread(functools.partial(read, 1), len(pairs))
         return dataclasses.replace(pairs, source=source, target=target)
 
     def pairs(self, pairs: Iterable[Pair], epoch: int) -> Iterator[Pair]:
@@ -89,48 +89,57 @@ class Augmentation:
             first: the number of the first pair in the epoch. Defaults to 0.
         """
         augmented = list(pairs)
-        changes_by_place = {
-            place: (changes, rng)
-            for place, pair in enumerate(pairs)
-            if pair[0].strip() and _SPAN not in "".join(pair)
-            for rng in [random.Random(f"{self.seed} {epoch} {first + place}")]
-            if (changes := self._draw(rng))
-        }
-        if not changes_by_place:
+        drawn: dict[int, tuple[list[Change], random.Random]] = {}
+        for place, (source, target) in enumerate(pairs):
+            if not source.strip() or _SPAN in source + target:
+                continue
+            rng = random.Random(f"{self.seed} {epoch} {first + place}")
+            changes = self._draw(rng)
+            if changes:
+                drawn[place] = changes, rng
+        if not drawn:
             return augmented
-        divided = [
-            self.spans.parts(tf.constant([pairs[place][side] for place in changes_by_place]))
-            for side in (0, 1)
-        ]
-        rows = zip(changes_by_place.items(), *(parts.to_list() for parts in divided), strict=True)
-        for (place, (changes, rng)), *sides in rows:
+
+        source_parts = self._parts([pairs[place][0] for place in drawn])
+        target_parts = self._parts([pairs[place][1] for place in drawn])
+        for number, (place, (changes, rng)) in enumerate(drawn.items()):
             # Every second part is a span, for which one character stands while the text changes.
-            source_parts, target_parts = ([part.decode() for part in parts] for parts in sides)
-            source, target = _SPAN.join(source_parts[::2]), _SPAN.join(target_parts[::2])
+            source = _SPAN.join(source_parts[number][::2])
+            target = _SPAN.join(target_parts[number][::2])
             for change in changes:
                 source, target = change(source, target, rng)
             augmented[place] = (
-                _with_spans(source, source_parts[1::2]),
-                _with_spans(target, target_parts[1::2]),
+                _with_spans(source, source_parts[number][1::2]),
+                _with_spans(target, target_parts[number][1::2]),
             )
         return augmented
+
+    def _parts(self, texts: list[str]) -> list[list[str]]:
+        """Divides texts into what may change and spans, in turn."""
+        divided = self.spans.parts(tf.constant(texts)).to_list()
+        return [[part.decode() for part in parts] for parts in divided]
 
     def _draw(self, rng: random.Random) -> list[Change]:
         """Draws the changes of a pair, in the order in which they are applied."""
         shares = self.config
         # Always draw five numbers, so that a share does not change what the others draw.
         case, punctuation, typos, spaces, emoji = (rng.random() for _ in range(5))
-        upper, title = shares.upper_case, shares.upper_case + shares.title_case
-        is_drawn: dict[Change, bool] = {
-            _without_final_punctuation: punctuation < shares.no_final_punctuation,
-            _upper_case: case < upper,
-            _title_case: upper <= case < title,
-            _lower_case: title <= case < title + shares.lower_case,
-            _with_typos: typos < shares.typos,
-            _with_wrong_spaces: spaces < shares.spaces,
-            _with_emoji: emoji < shares.emoji,
-        }
-        return [change for change in is_drawn if is_drawn[change]]
+        changes: list[Change] = []
+        if punctuation < shares.no_final_punctuation:
+            changes.append(_without_final_punctuation)
+        if case < shares.upper_case:
+            changes.append(_upper_case)
+        elif case < shares.upper_case + shares.title_case:
+            changes.append(_title_case)
+        elif case < shares.upper_case + shares.title_case + shares.lower_case:
+            changes.append(_lower_case)
+        if typos < shares.typos:
+            changes.append(_with_typos)
+        if spaces < shares.spaces:
+            changes.append(_with_wrong_spaces)
+        if emoji < shares.emoji:
+            changes.append(_with_emoji)
+        return changes
 
 
 def _with_spans(text: str, spans: Sequence[str]) -> str:
@@ -139,44 +148,48 @@ def _with_spans(text: str, spans: Sequence[str]) -> str:
 
 
 def _upper_case(source: str, target: str, _: random.Random) -> Pair:
-    return (source.upper(), target.upper()) if _has_case(source) else (source, target)
+    if not _has_case(source):
+        return source, target
+    return source.upper(), target.upper()
 
 
 def _title_case(source: str, target: str, _: random.Random) -> Pair:
     if not _has_case(source):
         return source, target
-    titled = (
-        _FIRST_LETTER.sub(lambda letter: letter[0].title(), text) for text in (source, target)
-    )
-    return next(titled), next(titled)
+    return _with_title_case(source), _with_title_case(target)
+
+
+def _with_title_case(text: str) -> str:
+    return _FIRST_LETTER.sub(lambda letter: letter[0].title(), text)
 
 
 def _lower_case(source: str, target: str, _: random.Random) -> Pair:
-    return (source.lower(), target) if _has_case(source) else (source, target)
+    if not _has_case(source):
+        return source, target
+    return source.lower(), target
 
 
 def _has_case(text: str) -> bool:
-    """Whether a text is in a script with case: a Latin name in a Chinese sentence does not
-    count."""
+    """Whether most letters of a text have a case, and not only a name in a Chinese sentence."""
     letters = [character for character in text if character.isalpha()]
     return 2 * sum(letter.lower() != letter.upper() for letter in letters) > len(letters)
 
 
 def _without_final_punctuation(source: str, target: str, _: random.Random) -> Pair:
-    short = _FINAL_PUNCTUATION.sub("", source), _FINAL_PUNCTUATION.sub("", target)
+    short_source = _FINAL_PUNCTUATION.sub("", source)
+    short_target = _FINAL_PUNCTUATION.sub("", target)
     # Keep a text that is only punctuation, or that ends without punctuation.
-    if short[0] in ("", source) or (target and not short[1]):
+    if short_source in ("", source) or (target and not short_target):
         return source, target
-    return short
+    return short_source, short_target
 
 
 def _with_typos(source: str, target: str, rng: random.Random) -> Pair:
-    words = [
-        (word.span(), letters)
-        for word in _LETTERS_OF_A_WORD.finditer(source)
-        # Letters with their combining marks.
-        if len(letters := regex.findall(r"\X", word[0])) >= _SHORTEST_WORD_WITH_TYPO
-    ]
+    words = []
+    for word in _LETTERS_OF_A_WORD.finditer(source):
+        letters = regex.findall(r"\X", word[0])  # with their combining marks
+        if len(letters) >= _SHORTEST_WORD_WITH_TYPO:
+            words.append((word.span(), letters))
     for (begin, end), letters in _one_of_ten(words, rng):
         source = source[:begin] + "".join(_with_typo(letters, rng)) + source[end:]
     return source, target
@@ -215,15 +228,15 @@ def _with_wrong_spaces(source: str, target: str, rng: random.Random) -> Pair:
 def _with_emoji(source: str, target: str, rng: random.Random) -> Pair:
     emoji = _EMOJI[_below(len(_EMOJI), rng)]
     # Three of four emoji stand at the end.
-    before, after = (f"{emoji} ", "") if rng.random() < 0.25 else ("", f" {emoji}")
-    return f"{before}{source}{after}", f"{before}{target}{after}" if target else target
+    pattern = f"{emoji} {{}}" if rng.random() < 0.25 else f"{{}} {emoji}"
+    return pattern.format(source), pattern.format(target) if target else target
 
 
 def _one_of_ten(items: Sequence, rng: random.Random) -> list:
-    """Draws one of ten items, but at least one if there is any, and returns them from the last to
-    the first."""
+    """Draws one of ten items, rounded up, and returns them from the last to the first."""
     places = list(range(len(items)))
-    chosen = [places.pop(_below(len(places), rng)) for _ in range(-(-len(items) // _ONE_OF))]
+    number = -(-len(items) // _ONE_OF)
+    chosen = [places.pop(_below(len(places), rng)) for _ in range(number)]
     return [items[place] for place in sorted(chosen, reverse=True)]
 
 
@@ -233,11 +246,10 @@ def _below(number: int, rng: random.Random) -> int:
 
 
 class TermAnnotation:
-    """Writes beside words and phrases of some sources what they are in the target, as a glossary
-    does.
+    """Annotates words and phrases of some sources with their translations, as a glossary does.
 
     Args:
-        share: of the sources that have terms with translations.
+        share: the share of sources with annotated terms.
     """
 
     def __init__(self, lexicon: Lexicon, share: float, seed: int) -> None:
@@ -246,13 +258,12 @@ class TermAnnotation:
         self._random = np.random.default_rng(seed)
 
     def annotate(self, sources: Sequence[str], targets: Sequence[str]) -> list[str]:
-        """Returns sources for `segment_annotated`; some have one to four words or phrases with
-        translations."""
+        """Returns sources for `segment_annotated`, some with one to four annotated terms."""
         texts = [escaped(source) for source in sources]
         places = np.flatnonzero(self._random.random(len(sources)) < self._share).tolist()
-        terms_of = self._lexicon.terms(
-            [sources[place] for place in places], [targets[place] for place in places]
-        )
+        chosen_sources = [sources[place] for place in places]
+        chosen_targets = [targets[place] for place in places]
+        terms_of = self._lexicon.terms(chosen_sources, chosen_targets)
         for place, terms in zip(places, terms_of, strict=True):
             if terms:
                 number = self._random.integers(min(len(terms), _MAX_TERMS)) + 1
@@ -262,22 +273,24 @@ class TermAnnotation:
 
 
 def _with_translations(source: str, terms: list[Term]) -> str:
-    parts, end = [], 0
+    parts = []
+    end = 0
     for term in terms:
         # The space before a term belongs to it, as to any word.
         begin = max(term.begin - 1, end) if source[: term.begin].endswith(" ") else term.begin
         parts.append(escaped(source[end:begin]))
         space = source[begin : term.begin]
-        parts.append(
-            annotated(escaped(source[begin : term.end]), space + escaped(term.translation))
-        )
+        translation = space + escaped(term.translation)
+        parts.append(annotated(escaped(source[begin : term.end]), translation))
         end = term.end
-    return "".join([*parts, escaped(source[end:])])
+    parts.append(escaped(source[end:]))
+    return "".join(parts)
 
 
 class SubwordDropout(SentencePieceTokenizer):
-    """A tokenizer for training that skips merges at random (Provilkov et al. 2020, arXiv
-    1910.13267).
+    """A tokenizer for training that skips merges at random: BPE-dropout.
+
+    See Provilkov et al. 2020, arXiv 1910.13267.
 
     Args:
         tokenizer: of kind "bpe".
@@ -285,7 +298,8 @@ class SubwordDropout(SentencePieceTokenizer):
 
     Example:
         >>> sampler = SubwordDropout(tokenizer, rate=0.5, seed=1)
-        >>> first, second = (sampler.tokenize(["A dog runs through the park."]).to_list() for _ in range(2))
+        >>> first = sampler.tokenize(["A dog runs through the park."]).to_list()
+        >>> second = sampler.tokenize(["A dog runs through the park."]).to_list()
         >>> first != second
         True
     """

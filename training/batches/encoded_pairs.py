@@ -52,15 +52,13 @@ class EncodedPairs:
     directory: pathlib.Path
     num_blocks: int
     dtype: str  # NumPy's name of the type of the ids in the files
-    length_counts: (
-        np.ndarray
-    )  # LENGTH_COUNT (n,): the number of pairs of each block for each two lengths
+    # LENGTH_COUNT (n,): the number of pairs of each block for each two lengths
+    length_counts: np.ndarray
     num_empty: int  # pairs left out because a side has no tokens
     num_too_long: int  # pairs left out because a side is longer than allowed
     fingerprint: TextFingerprint
-    has_links: bool = (
-        False  # whether there are files that tell which source token each target token comes from
-    )
+    # whether there are files that tell which source token each target token comes from
+    has_links: bool = False
 
     def __len__(self) -> int:
         return int(self.length_counts["num_pairs"].sum())
@@ -69,9 +67,8 @@ class EncodedPairs:
     def num_tokens(self) -> int:
         """The number of tokens on both sides together."""
         counts = self.length_counts
-        return int(
-            ((counts["source_length"] + counts["target_length"]) * counts["num_pairs"]).sum()
-        )
+        lengths = counts["source_length"] + counts["target_length"]
+        return int((lengths * counts["num_pairs"]).sum())
 
     @property
     def num_target_tokens(self) -> int:
@@ -89,32 +86,34 @@ class EncodedPairs:
         return tf.io.decode_raw(self._read(side, "lengths", block), tf.int32)
 
     def links(self, block: Dimension) -> Annotated[Tensor, "uint16 or int32 (num_tokens,)"]:
-        """Reads the place of each target token's source token in its sentence, from 1; 0 for
-        none."""
+        """Reads the place of each target token's source token in its sentence.
+
+        Places are numbered from 1; 0 stands for no source token.
+        """
         return tf.io.decode_raw(self._read("target", "links", block), self.dtype)
 
     def _read(self, side: str, name: str, block: Dimension) -> Tensor:
-        path = tf.strings.join(
-            [f"{self.directory}/", tf.strings.as_string(block), f".{side}.{name}"]
-        )
-        return tf.io.read_file(path)
+        number = tf.strings.as_string(block)
+        return tf.io.read_file(tf.strings.join([f"{self.directory}/", number, f".{side}.{name}"]))
 
 
 def count_lengths(block: int, source_lengths: np.ndarray, target_lengths: np.ndarray) -> np.ndarray:
-    """Counts the pairs of a block with equal lengths, which are int (n,) and below 2**31:
-    LENGTH_COUNT, ascending.
+    """Counts the pairs of a block with equal lengths: LENGTH_COUNT, ascending.
+
+    The lengths of both sides are int (n,), and less than 2**31.
 
     Example:
         >>> count_lengths(0, np.array([3, 2, 3]), np.array([4, 5, 4])).tolist()
         [(0, 2, 5, 1), (0, 3, 4, 2)]
     """
     # One number for both lengths is sorted several times as fast as rows of two.
-    lengths, num_pairs = np.unique(
-        (source_lengths.astype(np.int64) << 32) + target_lengths, return_counts=True
-    )
-    counts = np.empty(len(lengths), LENGTH_COUNT)
-    counts["block"], counts["num_pairs"] = block, num_pairs
-    counts["source_length"], counts["target_length"] = lengths >> 32, lengths & (2**32 - 1)
+    both_lengths = (source_lengths.astype(np.int64) << 32) + target_lengths
+    both_lengths, num_pairs = np.unique(both_lengths, return_counts=True)
+    counts = np.empty(len(both_lengths), LENGTH_COUNT)
+    counts["block"] = block
+    counts["source_length"] = both_lengths >> 32
+    counts["target_length"] = both_lengths & (2**32 - 1)
+    counts["num_pairs"] = num_pairs
     return counts
 
 
@@ -133,32 +132,29 @@ class Epochs:
     def chunks(
         self, text: TextHash
     ) -> Iterator[tuple[Sequence[str], Sequence[str], Sequence[str]]]:
-        """Yields tags, sources and targets of all epochs, and hashes the text as it is without
-        changes."""
+        """Yields tags, sources and targets of all epochs, and adds the unchanged text to a hash."""
         with ProgressBar(f"tokenizing {self.pairs.name}", "sentence pairs", len(self)) as bar:
             for epoch in range(self.number):
                 first = 0
                 for chunk in in_chunks(pairs_of_epoch(self.pairs, epoch), _SENTENCES_PER_CALL):
+                    sources: Sequence[str]
                     sources, targets, tags = zip(*chunk)
                     if epoch == 0:
                         text.add(map(operator.add, tags, sources), targets)
                     if self.augmentation is not None:
-                        pairs = self.augmentation.augment(
-                            [*zip(sources, targets, strict=True)], epoch, first
-                        )
-                        sources, targets = zip(*pairs)
-                    yield (
-                        tags,
-                        sources if self.terms is None else self.terms.annotate(sources, targets),
-                        targets,
-                    )
+                        pairs = list(zip(sources, targets, strict=True))
+                        sources, targets = zip(*self.augmentation.augment(pairs, epoch, first))
+                    if self.terms is not None:
+                        sources = self.terms.annotate(sources, targets)
+                    yield tags, sources, targets
                     first += len(chunk)
                     bar.advance(len(chunk))
 
 
 def encode(epochs: Epochs, codec: TextCodec, directory: pathlib.Path) -> EncodedPairs:
-    """Encodes a parallel text with tags in front of its sources; leaves out pairs with an empty or
-    too long side.
+    """Encodes a parallel text with tags in front of its sources.
+
+    It leaves out pairs with an empty side, or with one that is too long.
 
     Args:
         directory: a new directory for the token ids.
@@ -167,20 +163,16 @@ def encode(epochs: Epochs, codec: TextCodec, directory: pathlib.Path) -> Encoded
         ConfigError: No pair is left, or the vocabulary lacks a tag.
     """
     tokenizer = codec.tokenizers.source
-    if missing := {tag for _, tag in epochs.pairs.tags if tag and tag not in tokenizer.tags}:
-        known = (
-            f"among {listed(tokenizer.tags)}, which the vocabulary has"
-            if tokenizer.tags
-            else "left out"
-        )
-        raise ConfigError(f"data.tags must be {known}; received {listed(sorted(missing))}")
+    missing = {tag for _, tag in epochs.pairs.tags if tag and tag not in tokenizer.tags}
+    if missing:
+        rule = "left out"
+        if tokenizer.tags:
+            rule = f"among {listed(tokenizer.tags)}, which the vocabulary has"
+        raise ConfigError(f"data.tags must be {rule}; received {listed(sorted(missing))}")
     directory.mkdir()
     num_blocks = max(-(-len(epochs) // _PAIRS_PER_BLOCK), 1)
-    dtype = (
-        "uint16"
-        if max(tokenizer.vocab_size for tokenizer in codec.tokenizers) <= 2**16
-        else "int32"
-    )
+    vocab_size = max(tokenizer.vocab_size for tokenizer in codec.tokenizers)
+    dtype = "uint16" if vocab_size <= 2**16 else "int32"
     random = np.random.default_rng(0)
     num_kept = num_empty = num_too_long = 0
     text = TextHash()
@@ -201,17 +193,19 @@ def encode(epochs: Epochs, codec: TextCodec, directory: pathlib.Path) -> Encoded
         num_too_long += int(is_too_long.sum())
     if not num_kept:
         raise _nothing_left(epochs, num_empty, num_too_long, codec.max_length)
-    length_counts = np.concatenate(
-        [
-            count_lengths(
-                block,
-                *(np.fromfile(directory / f"{block}.{side}.lengths", "int32") for side in _SIDES),
-            )
-            for block in range(num_blocks)
-        ]
-    )
+    length_counts = []
+    for block in range(num_blocks):
+        source_lengths = np.fromfile(directory / f"{block}.source.lengths", "int32")
+        target_lengths = np.fromfile(directory / f"{block}.target.lengths", "int32")
+        length_counts.append(count_lengths(block, source_lengths, target_lengths))
     return EncodedPairs(
-        directory, num_blocks, dtype, length_counts, num_empty, num_too_long, text.fingerprint()
+        directory,
+        num_blocks,
+        dtype,
+        np.concatenate(length_counts),
+        num_empty,
+        num_too_long,
+        text.fingerprint(),
     )
 
 
@@ -231,9 +225,8 @@ def align_encoded(pairs: EncodedPairs) -> EncodedPairs:
             path = pairs.directory / f"{block}.target.links"
             with naming_errors(path), open(path, "wb") as file:
                 for source, target in in_blocks(*_block_sentences(pairs, block)):
-                    file.write(
-                        _source_places(source, target, probabilities).astype(pairs.dtype).tobytes()
-                    )
+                    places = _source_places(source, target, probabilities)
+                    file.write(places.astype(pairs.dtype).tobytes())
                     bar.advance(len(source.lengths))
     return dataclasses.replace(pairs, has_links=True)
 
@@ -241,22 +234,19 @@ def align_encoded(pairs: EncodedPairs) -> EncodedPairs:
 def _nothing_left(
     epochs: Epochs, num_empty: int, num_too_long: int, max_length: int
 ) -> ConfigError:
-    pairs, num_empty, num_too_long = (
-        epochs.pairs,
-        num_empty // epochs.number,
-        num_too_long // epochs.number,
-    )
+    pairs = epochs.pairs
+    num_empty //= epochs.number
+    num_too_long //= epochs.number
     if not num_empty + num_too_long:
         weights = ", ".join(f"{weight:g}" for _, weight in pairs.weights)
         return ConfigError(
             f"{pairs.name}: data.weights must be large enough that an epoch has a sentence pair; "
-            f"received "
-            f"data.weights=[{weights}] for {len(pairs):,} in all"
+            f"received data.weights=[{weights}] for {len(pairs):,} in all"
         )
     return ConfigError(
         f"{pairs.name}: none of the {num_empty + num_too_long:,} sentence pairs can be used: "
-        f"{num_empty:,} are "
-        f"empty on one side, {num_too_long:,} are longer than max_length={max_length} tokens"
+        f"{num_empty:,} are empty on one side, "
+        f"{num_too_long:,} are longer than max_length={max_length} tokens"
     )
 
 
@@ -288,11 +278,12 @@ def _append(
 
 
 def _block_sentences(pairs: EncodedPairs, block: int) -> tuple[Sentences, Sentences]:
-    source, target = (
-        Sentences(np.asarray(pairs.token_ids(side, block)), np.asarray(pairs.lengths(side, block)))
-        for side in _SIDES
-    )
-    return source, target
+    return _sentences("source", pairs, block), _sentences("target", pairs, block)
+
+
+def _sentences(side: str, pairs: EncodedPairs, block: int) -> Sentences:
+    token_ids = np.asarray(pairs.token_ids(side, block))
+    return Sentences(token_ids, np.asarray(pairs.lengths(side, block)))
 
 
 def _source_places(source: Sentences, target: Sentences, probabilities: Counts) -> np.ndarray:
@@ -308,10 +299,9 @@ def _source_places(source: Sentences, target: Sentences, probabilities: Counts) 
 def _first_pairs(pairs: EncodedPairs, number: int) -> Iterator[tuple[Sentences, Sentences]]:
     """Yields the first pairs of the blocks, to which pairs were assigned at random."""
     for block in range(pairs.num_blocks):
-        source, target = (
-            side.part(0, min(number, len(side.lengths))) for side in _block_sentences(pairs, block)
-        )
-        yield source, target
-        number -= len(source.lengths)
+        source, target = _block_sentences(pairs, block)
+        num_of_block = min(number, len(source.lengths))
+        yield source.part(0, num_of_block), target.part(0, num_of_block)
+        number -= num_of_block
         if number <= 0:
             return

@@ -1,5 +1,4 @@
-"""Batches: the plan of which pairs of a text go into which batch, and a TensorFlow input pipeline
-that reads them.
+"""Plans which pairs of a text go into which batch, and reads batches in a TensorFlow pipeline.
 
 The plan follows from the lengths of the pairs alone. It is made once, and determines the batches,
 their number, their shapes and their padding.
@@ -39,8 +38,10 @@ class Bucket:
 
 
 class PlannedBatch(NamedTuple):
-    """A batch of a block's pairs, which are in the order of their buckets. In the pipeline, the
-    fields are tensors."""
+    """A batch of a block's pairs, which are in the order of their buckets.
+
+    In the pipeline, the fields are tensors.
+    """
 
     begin: Dimension  # the place of its first pair
     end: Dimension  # the place after its last pair
@@ -69,9 +70,8 @@ class BatchPlan:
     def padding_share(self) -> float:
         """The share of positions, source and target together, that hold no token."""
         batches = np.concatenate(self.batches)
-        num_positions = (
-            batches["num_rows"] * (batches["source_length"] + batches["target_length"])
-        ).sum()
+        num_columns = batches["source_length"] + batches["target_length"]
+        num_positions = (batches["num_rows"] * num_columns).sum()
         return 1 - self.pairs.num_tokens / float(num_positions)
 
 
@@ -121,13 +121,13 @@ def choose_buckets(
     tokens_per_batch: int,
     num_buckets: int,
 ) -> list[Bucket]:
-    """Chooses the shapes of batches, from the shortest, with which an epoch computes the fewest
-    positions.
+    """Chooses the shapes of batches with which an epoch computes the fewest positions.
 
     Pairs are put in order of their longer side. Dynamic programming finds the boundaries between
     buckets with the least sum of `rows * (source_length + target_length)`, where a batch counts as
     full even if it is not, so that no bucket is made for a few pairs. The pairs of a bucket are
-    then spread evenly over its batches: 9 pairs with room for 8 make two batches of 5.
+    then spread evenly over its batches: 9 pairs with room for 8 make two batches of 5. Shapes are
+    returned from the shortest to the longest.
 
     Example:
         >>> from keras_transformer.training.batches.encoded_pairs import count_lengths
@@ -148,26 +148,25 @@ def choose_buckets(
     costs = np.full((len(keys) + 1, len(keys) + 1), np.inf)
     for i in range(len(keys)):
         rows = -(-np.cumsum(pairs_of_key[i:]) // batch_sizes[i:]) * batch_sizes[i:]
-        columns = np.maximum.accumulate(longest_source[i:]) + np.maximum.accumulate(
-            longest_target[i:]
-        )
-        costs[i, i + 1 :] = rows * columns
+        source_columns = np.maximum.accumulate(longest_source[i:])
+        target_columns = np.maximum.accumulate(longest_target[i:])
+        costs[i, i + 1 :] = rows * (source_columns + target_columns)
     buckets = []
     for begin, end in _cheapest_ranges(costs, num_buckets):
         total = pairs_of_key[begin:end].sum()
         num_batches = -(-total // batch_sizes[end - 1])
-        source_length, target_length = (
-            int(longest[begin:end].max()) for longest in (longest_source, longest_target)
-        )
-        buckets.append(
-            Bucket(source_length, target_length, batch_size=int(-(-total // num_batches)))
-        )
+        source_length = int(longest_source[begin:end].max())
+        target_length = int(longest_target[begin:end].max())
+        batch_size = int(-(-total // num_batches))
+        buckets.append(Bucket(source_length, target_length, batch_size))
     return buckets
 
 
 def _cheapest_ranges(costs: np.ndarray, most_ranges: int) -> list[tuple[int, int]]:
-    """Divides 0 to n into ranges whose costs have the least sum; costs[i, j] is that of the range
-    from i to j."""
+    """Divides 0 to n into ranges whose costs have the least sum.
+
+    costs[i, j] is the cost of the range from i to j.
+    """
     size = len(costs)
     # An empty range costs nothing, so that there may be fewer ranges.
     np.fill_diagonal(costs, 0)
@@ -236,15 +235,18 @@ def training_dataset(
     def batches_of_turn(turn: Tensor) -> tf.data.Dataset:
         epoch = turn // num_blocks
         block = tf.cast(block_order(epoch)[turn % num_blocks], tf.int64)
-        bucket_of_pair, batches = _bucket_of_pair(plan, block), _planned_batches(plan, block)
-        num_pairs, num_batches = tf.size(bucket_of_pair), tf.size(batches.begin)
+        bucket_of_pair = _bucket_of_pair(plan, block)
+        batches = _planned_batches(plan, block)
+        num_pairs = tf.size(bucket_of_pair)
+        num_batches = tf.size(batches.begin)
         seeds = [seed, epoch * num_blocks + block]
         random = tf.random.stateless_uniform(
             [num_pairs + num_batches], seeds, maxval=2**32, dtype=tf.int64
         )
         # This key sorts pairs by their buckets, and within a bucket at random.
         pairs = tf.argsort(bucket_of_pair * 2**32 + random[:num_pairs])
-        order = tf.argsort(random[num_pairs:])[tf.where(turn == first_turn, batches_to_skip, 0) :]
+        first_batch = tf.where(turn == first_turn, batches_to_skip, 0)
+        order = tf.argsort(random[num_pairs:])[first_batch:]
         ordered = PlannedBatch(*(tf.gather(field, order) for field in batches))
         shares = _shares(ordered, replicas, num_replicas)
         return _assemble(plan, block, pairs, shares, start_id)
@@ -256,10 +258,10 @@ def training_dataset(
 def validation_dataset(
     plan: BatchPlan, *, start_id: int, replicas: range = range(1), num_replicas: int = 1
 ) -> tf.data.Dataset:
-    """Returns batches of every pair once, always in the same order: in a block, from the shortest
-    to the longest.
+    """Returns batches of every pair once, always in the same order.
 
-    The arguments and elements are as in `training_dataset`; the cardinality is known.
+    The batches of a block come from the shortest to the longest. The arguments and elements are as
+    in `training_dataset`; the cardinality is known.
     """
 
     def batches_of_block(block: Tensor) -> tf.data.Dataset:
@@ -287,55 +289,48 @@ def _planned_batches(plan: BatchPlan, block: Tensor) -> PlannedBatch:
 
 
 def _shares(batches: PlannedBatch, replicas: range, num_replicas: int) -> PlannedBatch:
-    """The shares of replicas in batches, in fields that are int64 (num_batches *
-    len(replicas),)."""
-    replica = tf.tile(
-        tf.range(replicas.start, replicas.stop, dtype=tf.int64), [tf.size(batches.begin)]
-    )
+    """The shares of replicas in batches: fields are int64 (num_batches * len(replicas),)."""
+    numbers = tf.range(replicas.start, replicas.stop, dtype=tf.int64)
+    replica = tf.tile(numbers, [tf.size(batches.begin)])
     repeated = PlannedBatch(*(tf.repeat(field, len(replicas)) for field in batches))
     num_rows = repeated.num_rows // num_replicas
     begin = tf.minimum(repeated.begin + num_rows * replica, repeated.end)
-    return repeated._replace(
-        begin=begin, end=tf.minimum(begin + num_rows, repeated.end), num_rows=num_rows
-    )
+    end = tf.minimum(begin + num_rows, repeated.end)
+    return repeated._replace(begin=begin, end=end, num_rows=num_rows)
 
 
 def _assemble(
     plan: BatchPlan, block: Tensor, pairs: Tensor, batches: PlannedBatch, start_id: int
 ) -> tf.data.Dataset:
     """Makes planned batches of a block's pairs, which come in the order of their buckets."""
-    token_ids = {side: plan.pairs.token_ids(side, block) for side in ("source", "target")}
-    offsets = {
-        side: tf.concat(
-            [[0], tf.cumsum(tf.cast(plan.pairs.lengths(side, block), tf.int64))], axis=0
-        )
-        for side in ("source", "target")
-    }
+    source_ids = plan.pairs.token_ids("source", block)
+    target_ids = plan.pairs.token_ids("target", block)
+    source_offsets = _offsets(plan.pairs.lengths("source", block))
+    target_offsets = _offsets(plan.pairs.lengths("target", block))
     links = plan.pairs.links(block) if plan.pairs.has_links else None
 
     def assemble(batch: PlannedBatch) -> tuple[dict[str, Tensor], Tensor]:
-        num_rows = batch.num_rows
         rows = pairs[batch.begin : batch.end]
-        source = _padded(
-            token_ids["source"], offsets["source"], rows, [num_rows, batch.source_length]
-        )
-        labels = _padded(
-            token_ids["target"], offsets["target"], rows, [num_rows, batch.target_length]
-        )
-        target = tf.concat([tf.fill([num_rows, 1], start_id), labels[:, :-1]], axis=1)
+        source_shape = [batch.num_rows, batch.source_length]
+        target_shape = [batch.num_rows, batch.target_length]
+        source = _padded(source_ids, source_offsets, rows, source_shape)
+        labels = _padded(target_ids, target_offsets, rows, target_shape)
+        target = tf.concat([tf.fill([batch.num_rows, 1], start_id), labels[:, :-1]], axis=1)
         # Removes the end token, which now comes after the sentence, and the start token of empty
         # rows.
         target = tf.where(labels == 0, 0, target)
         inputs = {"source": source, "target": target}
         if links is not None:
-            inputs["links"] = _padded(
-                links, offsets["target"], rows, [num_rows, batch.target_length]
-            )
+            inputs["links"] = _padded(links, target_offsets, rows, target_shape)
         return inputs, labels
 
-    return tf.data.Dataset.from_tensor_slices(batches).map(
-        assemble, num_parallel_calls=_BATCHES_AHEAD
-    )
+    dataset = tf.data.Dataset.from_tensor_slices(batches)
+    return dataset.map(assemble, num_parallel_calls=_BATCHES_AHEAD)
+
+
+def _offsets(lengths: Tensor) -> Tensor:
+    """Where each sequence begins, and where the last one ends: int64 (num_pairs + 1,)."""
+    return tf.concat([[0], tf.cumsum(tf.cast(lengths, tf.int64))], axis=0)
 
 
 def _padded(token_ids: Tensor, offsets: Tensor, rows: Tensor, shape: list[Dimension]) -> Tensor:
@@ -346,8 +341,8 @@ def _padded(token_ids: Tensor, offsets: Tensor, rows: Tensor, shape: list[Dimens
 
 def _finish(batches: tf.data.Dataset, cardinality: int) -> tf.data.Dataset:
     options = tf.data.Options()
-    # The thread of autotuning may sleep for a minute when training ends, and TensorFlow waits for
-    # it.
+    # TensorFlow would wait for the thread of autotuning, which may sleep for a minute when training
+    # ends.
     options.autotune.enabled = False
     batches = batches.apply(tf.data.experimental.assert_cardinality(cardinality))
     return batches.prefetch(_BATCHES_AHEAD).with_options(options)

@@ -83,8 +83,9 @@ def train_tokenizer(
 def learn_tokenizers(
     pairs: SentencePairs, config: TokenizerConfig, terms: bool = False
 ) -> TokenizerPair:
-    """Learns one vocabulary that the languages share, or one for each; that of the source has the
-    tags.
+    """Learns one vocabulary that the languages share, or one for each.
+
+    The vocabulary of the source has the tags.
 
     Args:
         terms: whether the vocabulary of the source has the pieces of terms. Defaults to False.
@@ -222,12 +223,16 @@ def _train_wordpiece(
 
 
 def _wrong_size(vocab_size: int, limit: int, terms: bool) -> ConfigError:
-    """Says that a size is below or above a limit of the text; both are without the pieces that are
-    reserved."""
-    received, limit = vocab_size + _num_reserved(terms), limit + _num_reserved(terms)
-    rule = f"at most {limit}, which is all that this text supports"
+    """Says that a size is below or above a limit of the text.
+
+    Reserved pieces are not counted in either of the two numbers.
+    """
+    received = vocab_size + _num_reserved(terms)
+    limit += _num_reserved(terms)
     if limit > received:
         rule = f"at least {limit} for the alphabet of this text"
+    else:
+        rule = f"at most {limit}, which is all that this text supports"
     return ConfigError(
         f"tokenizer.vocab_size must be {rule}; received tokenizer.vocab_size={received}"
     )

@@ -1,5 +1,4 @@
-"""The devices to train on, and the processes that have them: one, or one on each machine of a
-cluster."""
+"""The devices to train on, and the worker processes, one on each machine of a cluster."""
 
 import contextlib
 import json
@@ -36,11 +35,10 @@ _ERRORS_OF_LOST_WORKERS = (
 
 
 def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
-    """Makes a strategy for GPUs, or for the CPU if there are none. Call it before TensorFlow does
-    anything else.
+    """Makes a strategy for GPUs, or for the CPU if there are none.
 
-    If `TF_CONFIG`, or else Slurm, says that this process is one of several workers, it waits until
-    all are there.
+    Call it before TensorFlow does anything else. If `TF_CONFIG`, or else Slurm, says that this
+    process is one of several workers, it waits until all are there.
 
     Args:
         devices: number of devices of this machine; a CPU is divided into logical devices. Defaults
@@ -58,32 +56,22 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
     require(devices is None or devices > 0, "devices", "positive", devices)
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
-        require(
-            devices is None or devices <= len(gpus),
-            "devices",
-            f"at most {len(gpus)}, the number of GPUs",
-            devices,
-        )
+        rule = f"at most {len(gpus)}, the number of GPUs"
+        require(devices is None or devices <= len(gpus), "devices", rule, devices)
     workers, index = _workers()
     if len(workers) > 1:
-        require(
-            devices is None,
-            "devices",
-            "left out if there are several workers, which use all their GPUs",
-            devices,
-        )
+        rule = "left out if there are several workers, which use all their GPUs"
+        require(devices is None, "devices", rule, devices)
         return _connect(workers, index, len(gpus))
     devices = devices or len(gpus) or 1
     if devices == 1:
         return tf.distribute.get_strategy()
-    if not gpus:
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(
-            cpu, [tf.config.LogicalDeviceConfiguration()] * devices
-        )
-    return tf.distribute.MirroredStrategy(
-        [f"{'GPU' if gpus else 'CPU'}:{i}" for i in range(devices)]
-    )
+    if gpus:
+        return tf.distribute.MirroredStrategy([f"GPU:{i}" for i in range(devices)])
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    logical_devices = [tf.config.LogicalDeviceConfiguration()] * devices
+    tf.config.set_logical_device_configuration(cpu, logical_devices)
+    return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(devices)])
 
 
 class Workers:
@@ -101,7 +89,8 @@ class Workers:
     """
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
-        self._addresses, self._index = ["localhost"], 0
+        self._addresses = ["localhost"]
+        self._index = 0
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             self._addresses = strategy.cluster_resolver.cluster_spec().job_tasks("worker")
             self._index = strategy.cluster_resolver.task_id
@@ -130,9 +119,8 @@ class Workers:
         if not self.is_chief:
             content = b""
         # Two bytes are a number that float32 holds exactly, and every network can add up.
-        size = int(
-            self._sum(np.array([len(content)], "<u8").view("<u2")).astype("<u2").view("<u8")[0]
-        )
+        size_in_parts = self._sum(np.array([len(content)], "<u8").view("<u2"))
+        size = int(size_in_parts.astype("<u2").view("<u8")[0])
         pieces = []
         for begin in range(0, size, 2 * _NUMBERS_PER_SUM):
             end = min(begin + 2 * _NUMBERS_PER_SUM, size)
@@ -142,11 +130,15 @@ class Workers:
 
     def any(self, condition: bool) -> bool:
         """Returns whether a condition holds in any process. It waits for all of them."""
-        return condition if self.number == 1 else bool(self._sum(np.array([condition]))[0])
+        if self.number == 1:
+            return condition
+        return bool(self._sum(np.array([condition]))[0])
 
     def require_same(self, what: str, content: str) -> None:
-        """Checks that this process was given the content that the chief was given; messages call it
-        `what`.
+        """Checks that this process was given the same content as the chief.
+
+        Args:
+            what: the name of the content in messages.
 
         Raises:
             ConfigError: They differ.
@@ -167,17 +159,12 @@ class Workers:
             if self.number == 1 or not isinstance(error, _ERRORS_OF_LOST_WORKERS):
                 raise
             # Only the message names the worker.
-            tasks = {
-                int(task) for task in re.findall(r"/job:worker/replica:0/task:(\d+)", str(error))
-            }
-            lost = (
-                " or ".join(self._name(task) for task in sorted(tasks - {self._index}))
-                or "another worker"
-            )
+            numbers = re.findall(r"/job:worker/replica:0/task:(\d+)", str(error))
+            others = sorted({int(number) for number in numbers} - {self._index})
+            lost = " or ".join(self._name(task) for task in others) or "another worker"
             raise WorkerError(
                 f"{lost} ended or does not answer. Start the same command on all workers again: "
-                f"training resumes from "
-                "the last saved state"
+                "training resumes from the last saved state"
             ) from None
 
     def _name(self, index: int) -> str:
@@ -221,14 +208,17 @@ def _workers() -> tuple[list[str], int]:
 def _workers_of_tf_config(text: str) -> tuple[list[str], int]:
     try:
         config = json.loads(text)
-        jobs, task = config.get("cluster", {}), config.get("task", {})
-        chiefs, others = jobs.get("chief", []), jobs.get("worker", [])
+        jobs = config.get("cluster", {})
+        task = config.get("task", {})
+        chiefs = jobs.get("chief", [])
+        others = jobs.get("worker", [])
         workers = chiefs + others
-        matches = [_ADDRESS.fullmatch(address) for address in workers]
-        if len(set(workers)) < len(workers) or not all(
-            match and int(match[1]) <= _MAX_PORT for match in matches
-        ):
+        if len(set(workers)) < len(workers):
             raise ValueError
+        for address in workers:
+            match = _ADDRESS.fullmatch(address)
+            if not match or int(match[1]) > _MAX_PORT:
+                raise ValueError
         if len(workers) < 2:
             return workers, 0
         # The index may be a string, as for TensorFlow itself.
@@ -251,7 +241,8 @@ def _workers_of_slurm() -> tuple[list[str], int]:
         resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
             gpus_per_node=2**16, gpus_per_task=1, auto_set_gpu=False
         )
-        workers, index = resolver.cluster_spec().job_tasks("worker"), resolver.task_id
+        workers = resolver.cluster_spec().job_tasks("worker")
+        index = resolver.task_id
         if index is None:
             raise ValueError("SLURM_PROCID is not one of them")
     except (ValueError, RuntimeError) as error:
@@ -263,7 +254,7 @@ def _workers_of_slurm() -> tuple[list[str], int]:
         )
         received = ", ".join(f"{name}={os.environ.get(name)}" for name in names)
         raise ConfigError(
-            f"the variables of Slurm must describe the tasks of a step, as srun sets them: "
+            "the variables of Slurm must describe the tasks of a step, as srun sets them: "
             f"{error}; received {received}"
         ) from None
     return workers, index

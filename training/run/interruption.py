@@ -11,14 +11,14 @@ from typing import Self
 _log = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_Handler = Callable[[int, FrameType | None], object] | int | None
 
 
 class Interruption:
-    """Ends a training run in good order at SIGTERM or SIGINT, while a `with` block runs in the main
-    thread.
+    """Ends a training run in good order at SIGTERM or SIGINT.
 
-    The exit code is that of a process which the signal ended: 128 and the signal's number. A second
-    signal ends the process at once.
+    It acts while a `with` block runs in the main thread. The exit code is that of a process which
+    the signal ended: 128 and the signal's number. A second signal ends the process at once.
 
     Attributes:
         signal: the signal that was received, or None.
@@ -36,14 +36,11 @@ class Interruption:
         self.is_of_another_worker = False
 
     def __enter__(self) -> Self:
-        # A signal that is ignored stays ignored, as in a shell's background commands.
-        self._handlers: dict[
-            signal.Signals, Callable[[int, FrameType | None], object] | int | None
-        ] = {
-            number: signal.signal(number, self._receive)
-            for number in _SIGNALS
-            if signal.getsignal(number) != signal.SIG_IGN
-        }
+        self._handlers: dict[signal.Signals, _Handler] = {}
+        for number in _SIGNALS:
+            # A signal that is ignored stays ignored, as in a shell's background commands.
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._handlers[number] = signal.signal(number, self._receive)
         self._unraisable_hook = sys.unraisablehook
         sys.unraisablehook = self._show_unraisable
         return self
@@ -64,15 +61,14 @@ class Interruption:
         if is_interrupted and (self.signal is not None or self.is_of_another_worker):
             when = "before its first step"
             if self.saved_step:
-                when = (
-                    f"after step {self.saved_step:,}, which is saved; run the same command to "
-                    f"resume"
-                )
-            received = self.signal or signal.SIGTERM
-            _log.info(
-                f"stopped by "
-                f"{'a signal to another worker' if self.signal is None else received.name} {when}"
-            )
+                when = f"after step {self.saved_step:,}, which is saved"
+                when += "; run the same command to resume"
+            if self.signal is None:
+                received = signal.SIGTERM
+                _log.info(f"stopped by a signal to another worker {when}")
+            else:
+                received = self.signal
+                _log.info(f"stopped by {received.name} {when}")
             raise SystemExit(128 + received) from None
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
@@ -91,9 +87,10 @@ class Interruption:
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Lets SIGINT end the process while the block waits outside of Python, where no handler is run.
+    """Lets SIGINT end the process while the block waits outside of Python, where no handler runs.
 
-    SIGTERM too, unless the block handles it itself, as TensorFlow does while it connects workers.
+    SIGTERM ends it too, unless the block handles that signal itself, as TensorFlow does while it
+    connects workers.
     """
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     try:

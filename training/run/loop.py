@@ -1,5 +1,4 @@
-"""The loop of a training run: steps, and after every few of them a validation, which is saved and
-reported."""
+"""The loop of a training run: steps, with validations that are saved and reported between them."""
 
 import dataclasses
 import logging
@@ -61,14 +60,17 @@ def run_loop(
         DivergedError: A number is not finite; nothing of it is saved.
         KeyboardInterrupt: A signal was received, here or by another worker; everything is saved.
     """
-    model, state, config, interruption = run.model, run.state, run.model.config, run.interruption
-    train_batches, valid_batches = (
-        iter(model.strategy.distribute_datasets_from_function(lambda _, dataset=dataset: dataset))
-        for dataset in (train_dataset, valid_dataset)
-    )
+    model = run.model
+    config = model.config
+    state = run.state
+    interruption = run.interruption
+    distribute = model.strategy.distribute_datasets_from_function
+    train_batches = iter(distribute(lambda _: train_dataset))
+    valid_batches = iter(distribute(lambda _: valid_dataset))
     callbacks = keras.callbacks.CallbackList(list(user_callbacks), add_history=True, model=model)
     num_epochs = math.ceil(config.steps / config.validate_every)
-    model.stop_training = must_stop = False
+    model.stop_training = False
+    must_stop = False
     interruption.saved_step = state.step
     callbacks.on_train_begin()
     logs: Row = {}
@@ -97,11 +99,12 @@ def run_loop(
             report.after_step(loss, model)
             callbacks.on_train_batch_end(i, {"loss": loss})
             must_stop = must_stop or model.stop_training
-            # All workers learn of a signal in the next step. After the last step comes the
-            # validation, which saves.
-            is_interrupted = step.num_stop_requests > 0 or (
-                run.workers.number == 1 and interruption.signal is not None
-            )
+            if run.workers.number == 1:
+                is_interrupted = interruption.signal is not None
+            else:
+                # All workers learn of a signal in the next step.
+                is_interrupted = step.num_stop_requests > 0
+            # After the last step comes the validation, which saves.
             if is_interrupted and i + 1 < num_steps:
                 _save_between_validations(run, [total_loss, num_tokens])
                 _interrupt(run)
@@ -109,21 +112,18 @@ def run_loop(
         if run.workers.is_chief:
             _save_validation(run, epoch, logs)
             report.after_validation(logs)
-        state.step = interruption.saved_step = int(logs["step"])
+        state.step = int(logs["step"])
+        interruption.saved_step = state.step
         # `CallbackList` would make a float of the step.
         for callback in callbacks.callbacks:
             callback.on_epoch_end(epoch, logs)
-        must_stop = (
-            must_stop
-            or model.stop_training
-            or run.is_out_of_patience()
-            or state.step == config.steps
-        )
+        if model.stop_training or run.is_out_of_patience() or state.step == config.steps:
+            must_stop = True
         must_stop = run.workers.any(must_stop)
         if run.workers.any(interruption.signal is not None):
             _interrupt(run)
     interruption.is_awaited = False
-    # It came after the last check.
+    # A signal may have come after the last check.
     if interruption.signal is not None:
         raise KeyboardInterrupt
     callbacks.on_train_end(logs)
@@ -143,8 +143,10 @@ def _validate(
     num_batches: int,
     callbacks: keras.callbacks.CallbackList,
 ) -> Row:
-    """Returns losses and metrics of the validation text, BLEU excepted, with the step and the
-    learning rate."""
+    """Returns the losses and metrics of the validation text, except BLEU.
+
+    The step and the learning rate are among them.
+    """
     model = run.model
     callbacks.on_test_begin()
     for metric in model.validation_metrics:
@@ -160,7 +162,8 @@ def _validate(
     callbacks.on_test_end(values)
     _require_finite(run, "validation loss", values["loss"])
     logs: Row = {f"val_{name}": value for name, value in values.items()}
-    logs["step"], logs["learning_rate"] = model.num_updates, model.learning_rate
+    logs["step"] = model.num_updates
+    logs["learning_rate"] = model.learning_rate
     if model.loss_scale is not None:
         logs["skipped_steps"] = model.loss_scale.skipped_steps
     return logs
@@ -168,18 +171,21 @@ def _validate(
 
 def _save_validation(run: TrainingRun, epoch: int, logs: Row) -> None:
     """Measures BLEU, if checkpoints are ranked by it, adds it to the logs, and saves everything."""
-    model_dir, state, config = run.model_dir, run.state, run.model.config
+    model_dir = run.model_dir
+    state = run.state
     samples: list[Sample] = []
     if run.measure_bleu is not None:
         logs["val_bleu"], samples = run.measure_bleu()
     values = _finite_values(run)
-    score = logs["val_bleu"] if config.validate_by == "bleu" else -logs["val_perplexity"]
+    is_by_bleu = run.model.config.validate_by == "bleu"
+    score = logs["val_bleu"] if is_by_bleu else -logs["val_perplexity"]
     state.step = int(logs["step"])
     state.rows = [*state.rows, {"epoch": epoch, **logs}]
     state.scores[state.step] = score
     state.validations_since_best += 1
     if score > state.best_score or not model_dir.best_path.exists():
-        state.best_score, state.validations_since_best = score, 0
+        state.best_score = score
+        state.validations_since_best = 0
     save_validation(model_dir, run.model, values, state)
     write_log(model_dir, state.rows, samples)
 
@@ -215,15 +221,19 @@ def _require_finite(run: TrainingRun, name: str, value: float) -> None:
 
 
 def _diverged(run: TrainingRun, what: str) -> DivergedError:
-    """Returns the error that ends the run: what is not finite, what is kept, and how to go on."""
-    step, kept = run.state.step, "Nothing was saved before"
-    if step:
-        kept = f"The state after step {step:,} is kept in {run.model_dir}"
-    if (checkpoint := run.model_dir.checkpoint_path(step)).is_file():
+    """Returns the error that ends the run.
+
+    It says what is not finite, what is kept, and how to go on.
+    """
+    step = run.state.step
+    kept = f"The state after step {step:,} is kept in {run.model_dir}"
+    if not step:
+        kept = "Nothing was saved before"
+    checkpoint = run.model_dir.checkpoint_path(step)
+    if checkpoint.is_file():
         kept += f", with its checkpoint {checkpoint.name}"
     return DivergedError(
-        f"training diverged in step {run.model.num_updates:,}, at the learning rate "
-        f"{run.model.learning_rate:.2e}: "
-        f"{what}. {kept}; resume from there with a lower rate: --set "
-        f"training.peak_learning_rate=..."
+        f"training diverged in step {run.model.num_updates:,}, "
+        f"at the learning rate {run.model.learning_rate:.2e}: {what}. "
+        f"{kept}; resume from there with a lower rate: --set training.peak_learning_rate=..."
     )

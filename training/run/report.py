@@ -1,5 +1,4 @@
-"""What people see of a training run: a bar, a line for each validation, BLEU, `log.csv`, and
-TensorBoard's files."""
+"""Reports a training run: a bar, a line for each validation, BLEU, `log.csv`, TensorBoard."""
 
 import collections
 import csv
@@ -74,14 +73,12 @@ class ProgressReport:
             f"validation loss {logs['val_loss']:.3f}",
             f"perplexity {logs['val_perplexity']:.2f}",
             f"accuracy {logs['val_accuracy']:.1%}",
-            *([f"BLEU {logs['val_bleu']:.2f}"] if "val_bleu" in logs else []),
-            *(
-                [f"{counted(int(logs['skipped_steps']), 'step')} skipped"]
-                if "skipped_steps" in logs
-                else []
-            ),
-            self._speed(self._num_steps, self._last_ends[-1] - self._begin),
         ]
+        if "val_bleu" in logs:
+            items.append(f"BLEU {logs['val_bleu']:.2f}")
+        if "skipped_steps" in logs:
+            items.append(f"{counted(int(logs['skipped_steps']), 'step')} skipped")
+        items.append(self._speed(self._num_steps, self._last_ends[-1] - self._begin))
         _log.info(f"step {logs['step']:,}: {', '.join(items)}")
 
     def _speed(self, num_steps: int, seconds: float) -> str:
@@ -106,12 +103,10 @@ def bleu_measure(
     """
     runs = [(number, tag) for number, tag in pairs.tags or ((len(pairs), ""),) if number]
     # Each tag has a graph of its own.
-    translators = {
-        tag: Translator(
-            model, tokenizers, dataclasses.replace(decoding, beam_size=1, tag=tag or None)
-        )
-        for _, tag in runs
-    }
+    translators = {}
+    for _, tag in runs:
+        decoding_of_tag = dataclasses.replace(decoding, beam_size=1, tag=tag or None)
+        translators[tag] = Translator(model, tokenizers, decoding_of_tag)
 
     def measure() -> tuple[float, list[Sample]]:
         texts = zip(pairs.source, pairs.target, strict=True)
@@ -119,7 +114,8 @@ def bleu_measure(
         bleu_of_tags = []
         for number, tag in runs:
             sources, references = zip(*itertools.islice(texts, number), strict=True)
-            samples_of_tag = [*map(Sample, sources, references, translators[tag](list(sources)))]
+            translations = translators[tag](list(sources))
+            samples_of_tag = list(map(Sample, sources, references, translations))
             samples += samples_of_tag
             if len(runs) > 1:
                 bleu_of_tags.append(f"{tag or 'without a tag'} {_bleu(samples_of_tag):.2f}")
@@ -149,14 +145,14 @@ def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(rows)
-    curves = {name: value for name, value in rows[-1].items() if name not in ("epoch", "step")}
-    validation = {
-        name.removeprefix("val_"): value
-        for name, value in curves.items()
-        if name.startswith("val_")
-    }
-    train = {name: value for name, value in curves.items() if not name.startswith("val_")}
     step = int(rows[-1]["step"])
+    train: Row = {}
+    validation: Row = {}
+    for name, value in rows[-1].items():
+        if name.startswith("val_"):
+            validation[name.removeprefix("val_")] = value
+        elif name not in ("epoch", "step"):
+            train[name] = value
     for run, values, texts in (("train", train, ()), ("validation", validation, samples)):
         # The names sort as the steps do, as TensorBoard reads them.
         path = model_dir.tensorboard_path / run / _EVENT_FILE.format(f"{step:010d}")
@@ -166,8 +162,7 @@ def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample
 
 
 def restore_log(model_dir: ModelDir, rows: Sequence[Row], step: int) -> None:
-    """Makes the log of a model directory that of its training state: all validations until a
-    step."""
+    """Restores the log of a model directory to its training state: all validations until a step."""
     for directory in model_dir.tensorboard_path.glob("*"):
         remove_leftovers(directory)
     if rows:
@@ -180,8 +175,7 @@ def restore_log(model_dir: ModelDir, rows: Sequence[Row], step: int) -> None:
 
 
 def _write_event(path: pathlib.Path, step: int, values: Row, samples: Sequence[Sample]) -> None:
-    """Writes what `tf.summary` would, but with all values in a single record of a file whose name
-    is given."""
+    """Writes all values in a single record of one file, unlike `tf.summary`."""
     now = time.time()
     summary = tf.compat.v1.Summary()
     for tag, value in values.items():

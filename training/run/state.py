@@ -1,7 +1,7 @@
-"""What a training run saves: its state, by which it is resumed, and its checkpoints.
+"""Saves and restores the state of a training run and its checkpoints, and averages checkpoints.
 
-`training_state.npz` is the last state; the one before it is kept too. The mean of checkpoints is
-that of section 6.1 of the paper.
+`training_state.npz` is the last state, from which a run is resumed; the one before it is kept too.
+Section 6.1 of the paper averages checkpoints.
 """
 
 import dataclasses
@@ -41,11 +41,12 @@ Row = dict[str, float]
 class RunState:
     """How far a training run is."""
 
-    step: int = 0  # updates so far
-    best_score: float = (
-        -math.inf
-    )  # the highest score of a validation so far: BLEU, or minus the perplexity
-    validations_since_best: int = 0  # how many validations came after the one with this score
+    # Updates so far.
+    step: int = 0
+    # The highest score of a validation so far: BLEU, or minus the perplexity.
+    best_score: float = -math.inf
+    # How many validations came after the one with this score.
+    validations_since_best: int = 0
     # The scores of the checkpoints that are kept, by their steps.
     scores: dict[int, float] = dataclasses.field(default_factory=dict)
     # The log, a row for each validation.
@@ -74,19 +75,17 @@ def save_training_state(
 def save_validation(
     model_dir: ModelDir, model: TrainingModel, values: Mapping[str, np.ndarray], state: RunState
 ) -> None:
-    """Saves a checkpoint, also as the best one if it is, and the state; deletes what is not kept
-    any longer."""
+    """Saves a checkpoint, also as the best one if it is, and the state; deletes old checkpoints."""
     save_weights(model.validated, model_dir.checkpoint_path(state.step))
     if state.validations_since_best == 0:
         save_weights(model.validated, model_dir.best_path)
     checkpoints = model_dir.checkpoints()
     # A run that went back to an earlier state has left checkpoints of later steps.
     past = [step for step in checkpoints if step <= state.step]
-    kept = past[-model.config.keep_checkpoints :] + _best_steps(
-        state, past, model.config.average_best
-    )
+    kept = past[-model.config.keep_checkpoints :]
+    kept += _best_steps(state, past, model.config.average_best)
     state.scores = {step: state.scores[step] for step in kept if step in state.scores}
-    # Save the state before deleting anything: a run that ends before repeats the steps since the
+    # Save the state before deleting anything: a run that ends here repeats the steps since the
     # last state.
     save_training_state(model_dir, values, state)
     for step in checkpoints.keys() - kept:
@@ -127,21 +126,20 @@ def restore_training_state(
         if path == model_dir.previous_state_path:
             rename_with_checksum(path, model_dir.training_state_path)
         if init_from is not None and not state.step:
-            _log.info(
-                f"training starts with the weights of {init_from.load_weights(model.transformer)}"
-            )
+            path = init_from.load_weights(model.transformer)
+            _log.info(f"training starts with the weights of {path}")
     if workers.number > 1:
-        _share(state, [*named_variables(model).values()], workers)
+        _share(state, list(named_variables(model).values()), workers)
     return state
 
 
 def _share(state: RunState, variables: Sequence[keras.Variable], workers: Workers) -> None:
-    """Sets the variables of all workers, and what they need to know of the state, to those of the
-    chief."""
+    """Copies the chief's variables, and the shared parts of its state, to all workers."""
     arrays = [keras.ops.convert_to_numpy(variable) for variable in variables]
-    content = workers.from_chief(
-        b"".join(array.tobytes() for array in arrays) if workers.is_chief else b""
-    )
+    content = b""
+    if workers.is_chief:
+        content = b"".join(array.tobytes() for array in arrays)
+    content = workers.from_chief(content)
     begin = 0
     for variable, array in zip(variables, arrays, strict=True):
         values = np.frombuffer(content, array.dtype, array.size, begin)
@@ -192,25 +190,24 @@ def _read_state(path: pathlib.Path, variables: Mapping[str, keras.Variable]) -> 
         for row in state.rows:
             numbers += [row["step"], *row.values()]
         numbers += [fingerprint["lines"] for fingerprint in state.text.values()]
-        if not isinstance(state.step, int) or not all(
-            isinstance(number, int | float) for number in numbers
-        ):
+        are_numbers = all(isinstance(number, int | float) for number in numbers)
+        if not are_numbers or not isinstance(state.step, int):
             raise ValueError("its progress has values of other types")
         for name, variable in variables.items():
             if name.startswith("loss_scale.") and name not in arrays:
                 continue  # The training was in another precision before.
             array = arrays.get(name)
-            if (
-                array is None
-                or array.shape != tuple(variable.shape)
-                or array.dtype != variable.dtype
-            ):
+            if array is None or not _fits(array, variable):
                 raise InvalidFileError(
                     f"{path}: the training state does not fit the model "
                     f"({variable.path} is missing, or has another shape or type)"
                 )
             variable.assign(array)
         return state
+
+
+def _fits(array: np.ndarray, variable: keras.Variable) -> bool:
+    return array.shape == tuple(variable.shape) and array.dtype == variable.dtype
 
 
 def named_variables(model: TrainingModel) -> dict[str, keras.Variable]:
@@ -267,8 +264,10 @@ def average_checkpoints(
         raise ConfigError(f"{model_dir}: no checkpoints to average{scored}")
     model = build_transformer(config.model, dtype="float32")
     sums = [np.zeros(weight.shape, "float64") for weight in model.weights]
-    averaged, damages = [], []
-    for path in (checkpoints[step] for step in steps):
+    averaged = []
+    damages = []
+    for step in steps:
+        path = checkpoints[step]
         try:
             load_weights(model, path)
         except DamagedFileError as error:

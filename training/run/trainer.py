@@ -1,7 +1,7 @@
 """Training on one device or several, from the first step or where an earlier run stopped.
 
-Below `train` is what the text becomes, tokenizers and plans of batches of token ids, and what is
-asked of the model directory: what an earlier run left there, and what a run writes first.
+Below `train` are its steps: it makes tokenizers and plans of batches from the text, and checks that
+the model directory fits the run.
 """
 
 import contextlib
@@ -122,9 +122,11 @@ def train(
         ...     def on_epoch_end(self, epoch, logs):
         ...         print("after step", logs["step"])
         ...         self.model.stop_training = logs["val_perplexity"] < 1e6
-        >>> pairs = SentencePairs(["Anna sees a tree."] * 8, ["Anna sieht einen Baum."] * 8, name="invented")
+        >>> sources, targets = ["Anna sees a tree."] * 8, ["Anna sieht einen Baum."] * 8
+        >>> pairs = SentencePairs(sources, targets, name="invented")
         >>> model = ModelDir("models/en-de")
-        >>> config = load_recipe("fine-tune", ["training.steps=9", "training.validate_every=3"], init_from=model)
+        >>> settings = ["training.steps=9", "training.validate_every=3"]
+        >>> config = load_recipe("fine-tune", settings, init_from=model)
         >>> train(
         ...     config,
         ...     pairs,
@@ -136,7 +138,8 @@ def train(
         ... )
         after step 3
     """
-    model_dir, workers = ModelDir(model_dir), Workers(strategy)
+    model_dir = ModelDir(model_dir)
+    workers = Workers(strategy)
     if not workers.is_chief:
         _log.info(f"{workers.name}: the chief shows the progress")
     with (
@@ -149,12 +152,12 @@ def train(
         num_parts = strategy.num_replicas_in_sync * parts_per_device
         config = _resumable_config(model_dir, config, workers, num_parts)
         training = config.training
-        augmentation, seen_pairs = None, train_pairs
+        augmentation = None
+        seen_pairs = train_pairs
         if config.data.augment:
-            augmentation = Augmentation(
-                config.data.augment, training.seed, SpanFinder(config.decoding.keep or ())
-            )
-            # In the shapes in which the model sees the text.
+            spans = SpanFinder(config.decoding.keep or ())
+            augmentation = Augmentation(config.data.augment, training.seed, spans)
+            # Vocabularies and shortlists are learned from the text as the model sees it.
             seen_pairs = augmentation.text(train_pairs)
         remove_leftovers(model_dir.checkpoints_path)
         # The system's own temporary files may be in memory.
@@ -163,8 +166,8 @@ def train(
                 config, seen_pairs, model_dir, init_from, workers, directory
             )
             config = config.with_vocab_sizes(*(tokenizer.vocab_size for tokenizer in tokenizers))
-            # Before the whole text is tokenized: a model that does not fit into memory is noticed
-            # early.
+            # The model is built before the whole text is tokenized, so that a model that does not
+            # fit into memory is noticed early.
             model = build_training_model(config.model, training, strategy, parts_per_device)
             plan, valid_plan = plan_texts(
                 config, train_pairs, valid_pairs, augmentation, tokenizers, num_parts, directory
@@ -212,8 +215,8 @@ def train(
                 train_batches = training_dataset(
                     plan, seed=training.seed, first_step=state.step, **shares
                 )
-                # Endless too: several workers would have to agree after each batch on whether there
-                # is another one.
+                # Validation batches are endless too: otherwise several workers would have to agree
+                # after each batch on whether there is another one.
                 valid_batches = validation_dataset(valid_plan, **shares).repeat()
                 with ProgressBar("training", "steps", training.steps, done=state.step) as bar:
                     report = ProgressReport(bar, plan.pairs.num_target_tokens / plan.num_steps)
@@ -221,13 +224,14 @@ def train(
                         run, train_batches, valid_batches, valid_plan.num_steps, report, callbacks
                     )
         if workers.is_chief:
-            for name, number in (("last", training.average_last), ("best", training.average_best)):
-                if number:
-                    paths = average_checkpoints(model_dir, **{name: number})
-                    _log.info(
-                        f"averaged the {name} {counted(len(paths), 'checkpoint')} into "
-                        f"{model_dir.average_path}"
-                    )
+            if training.average_last:
+                paths = average_checkpoints(model_dir, last=training.average_last)
+                checkpoints = counted(len(paths), "checkpoint")
+                _log.info(f"averaged the last {checkpoints} into {model_dir.average_path}")
+            if training.average_best:
+                paths = average_checkpoints(model_dir, best=training.average_best)
+                checkpoints = counted(len(paths), "checkpoint")
+                _log.info(f"averaged the best {checkpoints} into {model_dir.average_path}")
             if config.decoding.shortlist and not model_dir.shortlist_path.is_file():
                 build_shortlist(model_dir, seen_pairs)
 
@@ -246,7 +250,8 @@ def load_or_learn_tokenizers(
     """
     if not workers.is_chief:
         for name in tokenizer_filenames(config.tokenizer):
-            path, content = directory / name, workers.from_chief(b"")
+            path = directory / name
+            content = workers.from_chief(b"")
             with naming_errors(path):
                 path.write_bytes(content)
         return load_tokenizers(directory, config.tokenizer)
@@ -269,10 +274,13 @@ def plan_texts(
     num_parts: int,
     directory: pathlib.Path,
 ) -> tuple[BatchPlan, BatchPlan]:
-    """Tokenizes both texts into files of the directory, and plans batches that divide into so many
-    parts."""
-    training, max_length = config.training, config.model.max_length
-    samplers, terms = tokenizers, None
+    """Tokenizes both texts into files of the directory, and plans their batches.
+
+    Batches can be divided into `num_parts` equal parts.
+    """
+    training = config.training
+    max_length = config.model.max_length
+    samplers = tokenizers
     if training.subword_dropout:
         # Both sides share one sampler if they share the vocabulary.
         dropouts = [
@@ -282,22 +290,22 @@ def plan_texts(
             for tokenizer in tokenizers.files().values()
         ]
         samplers = TokenizerPair(dropouts[0], dropouts[-1])
-    if share := config.data.terms:
+    terms = None
+    share = config.data.terms
+    if share:
         has_pieces = len(tokenizers.source.term_ids) > 0
         require(has_pieces, "data.terms", "0 for a vocabulary without pieces for terms", share)
         terms = TermAnnotation(learn_lexicon(train_pairs), share, training.seed)
     is_drawn_anew = training.subword_dropout or augmentation or terms
-    epochs = Epochs(
-        train_pairs, training.subword_samples if is_drawn_anew else 1, augmentation, terms
-    )
+    num_epochs = training.subword_samples if is_drawn_anew else 1
+    epochs = Epochs(train_pairs, num_epochs, augmentation, terms)
     spans = span_finder(config.decoding, tokenizers)
     train_codec = TextCodec(samplers, max_length, spans, are_annotated=terms is not None)
+    valid_codec = TextCodec(tokenizers, max_length, spans)
     train_ids = encode(epochs, train_codec, directory / "train")
     if training.guided_alignment:
         train_ids = align_encoded(train_ids)
-    valid_ids = encode(
-        Epochs(valid_pairs), TextCodec(tokenizers, max_length, spans), directory / "valid"
-    )
+    valid_ids = encode(Epochs(valid_pairs), valid_codec, directory / "valid")
     _report_pairs("training text", train_ids, tokenizers)
     _report_pairs("validation text", valid_ids, tokenizers)
     sizes = training.tokens_per_batch, training.num_buckets, num_parts
@@ -305,8 +313,11 @@ def plan_texts(
 
 
 def _report_pairs(name: str, pairs: EncodedPairs, tokenizers: TokenizerPair) -> None:
-    counts = ((pairs.num_empty, "empty"), (pairs.num_too_long, "too long"))
-    left_out = [f"{count:,} {reason}" for count, reason in counts if count]
+    left_out = []
+    if pairs.num_empty:
+        left_out.append(f"{pairs.num_empty:,} empty")
+    if pairs.num_too_long:
+        left_out.append(f"{pairs.num_too_long:,} too long")
     remark = f" (left out: {', '.join(left_out)})" if left_out else ""
     _log.info(f"{name}: {counted(len(pairs), 'sentence pair')}{remark}")
     for side, tokenizer in tokenizers._asdict().items():
@@ -315,14 +326,12 @@ def _report_pairs(name: str, pairs: EncodedPairs, tokenizers: TokenizerPair) -> 
         if share >= _NOTABLE_SHARE:
             _log.warning(
                 f"{name}: {share:.1%} of the {side} tokens are unknown to the vocabulary or "
-                f"spelled in bytes, "
-                "as with another script; a model learns little from them"
+                "spelled in bytes, as with another script; a model learns little from them"
             )
 
 
 def _require_memory(config: Config) -> None:
-    """Checks that the machine has the memory that training takes at least, before anything is
-    allocated.
+    """Checks that the machine has the memory that training needs at least.
 
     All variables are in float32: weights, their moving average, and of weights that are trained the
     two moments of Adam and the gradients. With a GPU the gradients are in its memory; all variables
@@ -339,11 +348,9 @@ def _require_memory(config: Config) -> None:
 def _directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
     """Makes the directory if it does not exist, and keeps other training runs out of it."""
     model_dir.path.mkdir(parents=True, exist_ok=True)
-    lock = (
-        locked(model_dir.lock_path, "another training runs here")
-        if workers.is_chief
-        else contextlib.nullcontext()
-    )
+    lock: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if workers.is_chief:
+        lock = locked(model_dir.lock_path, "another training runs here")
     try:
         with lock:
             yield
@@ -356,10 +363,9 @@ def _directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
 def _resumable_config(
     model_dir: ModelDir, config: Config, workers: Workers, num_parts: int
 ) -> Config:
-    """Returns the configuration of a new run, or of one that is resumed, with the precision of its
-    first step.
+    """Returns the configuration of a run, with the precision of its first step.
 
-    All devices together divide a batch into `num_parts` parts.
+    The run may be new or resumed. All devices together divide a batch into `num_parts` parts.
     """
     precision = config.training.precision
     if workers.is_chief:
@@ -368,7 +374,8 @@ def _resumable_config(
         if earlier is not None:
             _require_same_configuration(model_dir, earlier, config)
         if precision == "auto" and earlier is not None:
-            precision, reason = earlier.training.precision, "this training run started with it"
+            precision = earlier.training.precision
+            reason = "this training run started with it"
         if precision == "auto":
             tokens_per_part = config.training.tokens_per_batch // num_parts
             precision, reason = choose_precision(config.model, tokens_per_part, training=True)
@@ -376,14 +383,12 @@ def _resumable_config(
             _log.info(f"precision: {precision}, because {reason}")
     workers.require_same("the options", repr(config))
     precision = cast(TrainingPrecision, workers.from_chief(precision.encode()).decode())
-    return dataclasses.replace(
-        config, training=dataclasses.replace(config.training, precision=precision)
-    )
+    training = dataclasses.replace(config.training, precision=precision)
+    return dataclasses.replace(config, training=training)
 
 
 def _require_state(model_dir: ModelDir, is_described: bool) -> None:
-    """Checks that the directory of an earlier run has its configuration, and what resuming
-    needs."""
+    """Checks that the directory of an earlier run has its configuration and its state."""
     # A run that is killed before it has saved a state leaves a checkpoint.
     paths = [
         model_dir.training_state_path,
@@ -393,21 +398,20 @@ def _require_state(model_dir: ModelDir, is_described: bool) -> None:
     of_training = [path for path in paths if path.is_file()]
     if is_described and not of_training and model_dir.is_trained():
         raise ConfigError(
-            f"{model_dir}: the directory has trained weights, but no training_state.npz to resume "
-            f"from. To "
-            f"continue from these weights, train in another --model-dir with --init-from "
-            f"{model_dir}"
+            f"{model_dir}: the directory has trained weights, "
+            "but no training_state.npz to resume from. To continue from these weights, "
+            f"train in another --model-dir with --init-from {model_dir}"
         )
     if of_training and not is_described:
         raise ConfigError(
-            f"{model_dir}: the directory has {of_training[0].relative_to(model_dir.path)} of an "
-            f"earlier training run, "
-            "but no config.yaml. Put the file back, or train in another --model-dir"
+            f"{model_dir}: the directory has {of_training[0].relative_to(model_dir.path)} "
+            "of an earlier training run, but no config.yaml. "
+            "Put the file back, or train in another --model-dir"
         )
 
 
 def _require_same_configuration(model_dir: ModelDir, old: Config, config: Config) -> None:
-    """Checks that what a resumed run cannot change is as it was."""
+    """Checks the values that a resumed run cannot change."""
     # The vocabulary may have turned out smaller than what was asked for.
     new = config.with_vocab_sizes(old.model.source_vocab_size, old.model.target_vocab_size)
     for section, names in (
@@ -418,19 +422,18 @@ def _require_same_configuration(model_dir: ModelDir, old: Config, config: Config
         ("training", ["validate_by", "ema", "freeze"]),
     ):
         for name in names:
-            before, now = getattr(getattr(old, section), name), getattr(getattr(new, section), name)
+            before = getattr(getattr(old, section), name)
+            now = getattr(getattr(new, section), name)
             if before != now:
                 raise ConfigError(
-                    f"{section}.{name} must be {before!r}, as in the model that {model_dir} "
-                    f"holds; received "
-                    f"{section}.{name}={now!r}. Resume with the old value, or train in another "
-                    f"--model-dir"
+                    f"{section}.{name} must be {before!r}, as in the model that {model_dir} holds; "
+                    f"received {section}.{name}={now!r}. "
+                    "Resume with the old value, or train in another --model-dir"
                 )
 
 
 def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:
-    """Renames files that no training has written, but that have the name of a file that a training
-    writes."""
+    """Renames files of other programs that have the name of a file that a training writes."""
     paths = [
         model_dir.log_path,
         model_dir.best_path,
@@ -462,19 +465,20 @@ def _require_same_text(
     if differences:
         raise ConfigError(
             f"{model_dir}: this training run started with another text: {'; '.join(differences)}. "
-            f"Use the "
-            "same text, train in another --model-dir, or continue with this text: "
-            "--allow-changed-text"
+            "Use the same text, train in another --model-dir, "
+            "or continue with this text: --allow-changed-text"
         )
 
 
 def _difference(before: TextFingerprint, now: TextFingerprint) -> str:
     if (before["source"], before["target"]) == (now["target"], now["source"]):
         return "has source and target swapped"
-    changed = {
-        "source": before["source"] != now["source"],
-        "target": before["target"] != now["target"],
-    }
-    sides = " and ".join(side for side, is_changed in changed.items() if is_changed)
-    lines = f"{now['lines']:,} lines, {before['lines']:,} before"
-    return f"has another {sides} ({lines if before['lines'] != now['lines'] else 'as many lines'})"
+    sides = []
+    if before["source"] != now["source"]:
+        sides.append("source")
+    if before["target"] != now["target"]:
+        sides.append("target")
+    lines = "as many lines"
+    if before["lines"] != now["lines"]:
+        lines = f"{now['lines']:,} lines, {before['lines']:,} before"
+    return f"has another {' and '.join(sides)} ({lines})"

@@ -1,5 +1,4 @@
-"""The losses of training: the cross-entropy from hidden states, without a batch's logits, and that
-of attention."""
+"""The losses of training: cross-entropy without all logits of a batch, and guided alignment."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated
@@ -52,21 +51,22 @@ def projected_crossentropy(
 
         def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
             upstream /= hidden.shape[0]
-            return tf.cast(upstream, hidden.dtype) * grad_hidden, *(
-                upstream * grad for grad in grad_weights
-            )
+            scaled = [tf.cast(upstream, hidden.dtype) * grad_hidden]
+            scaled += [upstream * grad for grad in grad_weights]
+            return tuple(scaled)
 
         return loss, gradient
 
-    return crossentropy(hidden, kernel) if bias is None else crossentropy(hidden, kernel, bias)
+    if bias is None:
+        return crossentropy(hidden, kernel)
+    return crossentropy(hidden, kernel, bias)
 
 
 def alignment_loss(
     attention: Annotated[Tensor, "(batch, target length, source length)"],
     links: Annotated[Tensor, "int32 (batch, target length)"],
 ) -> Annotated[Tensor, "float32 ()"]:
-    """Computes the loss of guided alignment: the sum of the cross-entropy of attention over tokens
-    with a link.
+    """Computes the loss of guided alignment: attention's cross-entropy, summed over linked tokens.
 
     Args:
         attention: weights that sum to 1 for each target token.
@@ -90,20 +90,22 @@ def _loss_and_gradients(
     consistency: float,
     gradient_scale: Tensor | None,
 ) -> tuple[Tensor, ...]:
-    """Returns the loss, and its scaled gradients times the number of passes: of hidden, kernel and,
-    if any, bias."""
+    """Returns the loss and its scaled gradients times the number of passes.
+
+    The gradients are those of hidden, kernel and, if there is one, bias.
+    """
     passes, _, d_model = hidden.shape
-    vocab_size, dtype = kernel.shape[1], hidden.dtype
+    vocab_size = kernel.shape[1]
+    dtype = hidden.dtype
     chunk_size = max(_LOGITS // (passes * vocab_size), 1)
     rounded_kernel = tf.cast(kernel, dtype)
     mean_column = tf.reduce_mean(kernel, axis=1)  # (d_model,)
     mean_bias = 0.0 if bias is None else tf.reduce_mean(bias)
-    scaled_smoothing = (
-        label_smoothing if gradient_scale is None else label_smoothing * gradient_scale
-    )
-    smoothing_of_row = (
-        scaled_smoothing * mean_column
-    )  # What label smoothing takes from a row's gradient.
+    scaled_smoothing = label_smoothing
+    if gradient_scale is not None:
+        scaled_smoothing = label_smoothing * gradient_scale
+    # Label smoothing subtracts this from the gradient of each row.
+    smoothing_of_row = scaled_smoothing * mean_column  # (d_model,)
 
     def add_chunk(
         start: Tensor,
@@ -112,18 +114,15 @@ def _loss_and_gradients(
         grad_kernel: Tensor,
         *grad_bias: Tensor,
     ) -> tuple[Tensor | tf.TensorArray, ...]:
-        rows = tf.reshape(
-            hidden[:, start : start + chunk_size], (-1, d_model)
-        )  # (passes * chunk, d_model)
-        logits = tf.cast(
-            tf.matmul(rows, rounded_kernel), tf.float32
-        )  # (passes * chunk, vocab_size)
-        logits = logits if bias is None else logits + bias
+        # (passes * chunk, d_model)
+        rows = tf.reshape(hidden[:, start : start + chunk_size], (-1, d_model))
+        # (passes * chunk, vocab_size)
+        logits = tf.cast(tf.matmul(rows, rounded_kernel), tf.float32)
+        if bias is not None:
+            logits += bias
+        chunk_labels = labels[start : start + chunk_size]
         chunk_loss, grad_logits = _chunk_loss(
-            tf.split(logits, passes),
-            labels[start : start + chunk_size],
-            label_smoothing,
-            consistency,
+            tf.split(logits, passes), chunk_labels, label_smoothing, consistency
         )
         if label_smoothing:
             mean_logits = tf.linalg.matvec(tf.cast(rows, tf.float32), mean_column) + mean_bias
@@ -136,24 +135,21 @@ def _loss_and_gradients(
         grad_logits = tf.concat([tf.cast(grad, dtype) for grad in grad_logits], axis=0)
         grad_rows = tf.cast(tf.matmul(grad_logits, rounded_kernel, transpose_b=True), tf.float32)
         grad_rows = tf.reshape(grad_rows, (passes, -1, d_model)) - smoothing_of_row
-        grad_hidden = grad_hidden.write(
-            start // chunk_size, tf.transpose(tf.cast(grad_rows, dtype), (1, 0, 2))
-        )
+        grad_rows = tf.transpose(tf.cast(grad_rows, dtype), (1, 0, 2))
+        grad_hidden = grad_hidden.write(start // chunk_size, grad_rows)
         grad_kernel += tf.cast(tf.matmul(rows, grad_logits, transpose_a=True), tf.float32)
         return start + chunk_size, loss + chunk_loss, grad_hidden, grad_kernel, *grad_bias
 
     chunks = tf.TensorArray(
         dtype, 0, dynamic_size=True, infer_shape=False, element_shape=(None, passes, d_model)
     )
+    grad_weights = [tf.zeros_like(kernel)]
+    if bias is not None:
+        grad_weights.append(tf.zeros_like(bias))
     _, loss, chunks, grad_kernel, *grad_bias = tf.while_loop(
         lambda start, *_: start < tf.shape(labels)[0],
         add_chunk,
-        (
-            0,
-            0.0,
-            chunks,
-            *(tf.zeros_like(weight) for weight in (kernel, bias) if weight is not None),
-        ),
+        (0, 0.0, chunks, *grad_weights),
         # More would hold the logits of several chunks at once.
         parallel_iterations=1,
     )
@@ -170,8 +166,7 @@ def _chunk_loss(
     label_smoothing: float,
     consistency: float,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Returns a chunk's loss and, for each pass, the gradient of the sum of the losses of all
-    passes.
+    """Returns a chunk's loss, and the gradient of the sum of all passes' losses for each pass.
 
     Both lack the term of label smoothing that is the same for every token of the vocabulary.
     """
@@ -181,9 +176,8 @@ def _chunk_loss(
     label_probabilities = [
         tf.gather_nd(probabilities_of_pass, places) for probabilities_of_pass in probabilities
     ]
-    loss = (
-        -tf.reduce_sum(tf.math.log(tf.maximum(label_probabilities, SMALLEST_PROBABILITY))) / passes
-    )
+    log_probabilities = tf.math.log(tf.maximum(label_probabilities, SMALLEST_PROBABILITY))
+    loss = -tf.reduce_sum(log_probabilities) / passes
     if label_smoothing:
         label_logits = [tf.gather_nd(logits_of_pass, places) for logits_of_pass in logits]
         loss += label_smoothing / passes * tf.reduce_sum(label_logits)
@@ -194,29 +188,29 @@ def _chunk_loss(
     # The labels are subtracted before anything is rounded: late in training less is left of a
     # frequent token's probabilities than rounding their sum would change.
     label_masses = tf.fill(tf.shape(labels), 1 - label_smoothing)
-    return loss, [
-        tf.tensor_scatter_nd_sub(gradient, places, label_masses) for gradient in gradients
-    ]
+    gradients = [tf.tensor_scatter_nd_sub(grad, places, label_masses) for grad in gradients]
+    return loss, gradients
 
 
 def _add_divergence(
     probabilities: Sequence[Tensor], logits: Sequence[Tensor], weight: float
 ) -> tuple[Tensor, list[Tensor]]:
-    """Returns `weight * (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁))`, summed, and the probabilities plus its
-    gradients.
+    """Returns the sum of `weight * (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁))`, and gradients.
 
-    With d, the difference of the logits, the sum of the divergences is (p₁ - p₂)·d, since the
-    normalizers cancel. Its gradient is p₁ (d + 1 - p₁·d) - p₂ for the first logits and p₂ (1 - d +
-    p₂·d) - p₁ for the second.
+    The gradients are added to the probabilities, the gradients of the cross-entropy. With d, the
+    difference of the logits, the sum of the divergences is (p₁ - p₂)·d, since the normalizers
+    cancel. Its gradient is p₁ (d + 1 - p₁·d) - p₂ for the first logits and p₂ (1 - d + p₂·d) - p₁
+    for the second.
     """
     p_1, p_2 = probabilities
-    gradients, divergences = [], []
-    for p, minus_other, difference in (
-        (p_1, -weight * p_2, weight * (logits[0] - logits[1])),
-        (p_2, -weight * p_1, weight * (logits[1] - logits[0])),
-    ):
+    logits_1, logits_2 = logits
+
+    def one_side(p: Tensor, other: Tensor, difference: Tensor) -> tuple[Tensor, Tensor]:
         product = p * difference
         mean = tf.reduce_sum(product, axis=-1, keepdims=True)
-        gradients.append(tf.add_n([product, p * (1 + weight - mean), minus_other]))
-        divergences.append(tf.reduce_sum(mean))
-    return tf.add_n(divergences), gradients
+        gradient = tf.add_n([product, p * (1 + weight - mean), -weight * other])
+        return tf.reduce_sum(mean), gradient
+
+    divergence_1, gradient_1 = one_side(p_1, p_2, weight * (logits_1 - logits_2))
+    divergence_2, gradient_2 = one_side(p_2, p_1, weight * (logits_2 - logits_1))
+    return tf.add_n([divergence_1, divergence_2]), [gradient_1, gradient_2]

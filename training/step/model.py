@@ -1,5 +1,4 @@
-"""The training step: the exact mean of the loss over the tokens of all replicas, its gradient, and
-the update."""
+"""The training step: exact mean of the loss over all replicas' tokens, gradient, update."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -31,12 +30,11 @@ LossAndGradients = tuple[Tensor, list[Tensor]]
 
 
 class StepResult(NamedTuple):
-    """The mean loss over the tokens of all replicas, how many these are, and how many replicas
-    asked all to stop."""
+    """The result of an update, for all replicas together."""
 
-    loss: float
+    loss: float  # the mean over all tokens
     num_tokens: float
-    num_stop_requests: float
+    num_stop_requests: float  # how many replicas asked all of them to stop
 
 
 class TrainingModel(keras.Model):
@@ -76,10 +74,12 @@ class TrainingModel(keras.Model):
         self.transformer = transformer
         self.config = config
         self.parallel_parts = parallel_parts
-        self.averaged = Transformer.from_config(transformer.get_config()) if config.ema else None
-        self.loss_scale = (
-            LossScale(config.tokens_per_batch) if config.precision == "float16" else None
-        )
+        self.averaged: Transformer | None = None
+        if config.ema:
+            self.averaged = Transformer.from_config(transformer.get_config())
+        self.loss_scale: LossScale | None = None
+        if config.precision == "float16":
+            self.loss_scale = LossScale(config.tokens_per_batch)
         self.token_loss = MaskedLabelSmoothedCrossentropy(config.label_smoothing, reduction=None)
         self.validation_metrics = [
             keras.metrics.Mean("loss"),
@@ -104,14 +104,14 @@ class TrainingModel(keras.Model):
         return float(keras.ops.convert_to_numpy(self.optimizer.learning_rate))
 
     def update(self, batches: Iterator[Batch], requests_stop: bool = False) -> StepResult:
-        """Trains on the next batch. The iterator gives the shares of the replicas of this process.
+        """Trains on the next batch.
 
         Args:
+            batches: yields the shares of the replicas of this process.
             requests_stop: whether this process asks all of them to stop.
         """
-        return StepResult(
-            *self._update(batches, tf.constant(float(requests_stop))).numpy().tolist()
-        )
+        stop_request = tf.constant(float(requests_stop))
+        return StepResult(*self._update(batches, stop_request).numpy().tolist())
 
     # Keras' own functions reduce every result over all processes, and take tensors of rank 1 only.
     @tf.function(autograph=False, reduce_retracing=True)
@@ -132,9 +132,9 @@ class TrainingModel(keras.Model):
         inputs, labels = batch
         replica = tf.distribute.get_replica_context()
         num_tokens = tf.reduce_sum(tf.cast(padding_mask(labels), "float32"))
-        num_tokens, num_stop_requests = tf.unstack(
-            replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.stack([num_tokens, stop_request]))
-        )
+        numbers = tf.stack([num_tokens, stop_request])
+        numbers = replica.all_reduce(tf.distribute.ReduceOp.SUM, numbers)
+        num_tokens, num_stop_requests = tf.unstack(numbers)
         total, gradients = self._sum_over_tokens(inputs, labels)
         scale = 1.0 if self.loss_scale is None else self.loss_scale.value
         means = [total / num_tokens, *(gradient / (num_tokens * scale) for gradient in gradients)]
@@ -150,8 +150,10 @@ class TrainingModel(keras.Model):
         return tf.stack([loss, num_tokens, num_stop_requests])
 
     def _sum_over_tokens(self, inputs: dict[str, Tensor], labels: Tensor) -> LossAndGradients:
-        """A replica's loss and scaled gradients, summed over its tokens, in `accumulate_steps` one
-        after another."""
+        """Returns a replica's loss and scaled gradients, summed over its tokens.
+
+        The rows are divided into `accumulate_steps` shares, which are computed one after another.
+        """
         if self.config.accumulate_steps == 1:
             return self._sum_over_parts(0, inputs, labels)
 
@@ -159,17 +161,16 @@ class TrainingModel(keras.Model):
             i: Tensor, total: Tensor, gradients: list[Tensor]
         ) -> tuple[Tensor, Tensor, list[Tensor]]:
             total_of_parts, gradients_of_parts = self._sum_over_parts(i, inputs, labels)
-            sums = [
-                sum_ + gradient
-                for sum_, gradient in zip(gradients, gradients_of_parts, strict=True)
-            ]
+            pairs = zip(gradients, gradients_of_parts, strict=True)
+            sums = [sum_of_gradients + gradient for sum_of_gradients, gradient in pairs]
             return i + 1, total + total_of_parts, sums
 
         variables = self.transformer.trainable_variables
+        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
         _, total, gradients = tf.while_loop(
             lambda i, *_: i < self.config.accumulate_steps,
             add_parts,
-            (0, 0.0, [tf.zeros(variable.shape, variable.dtype) for variable in variables]),
+            (0, 0.0, zeros),
             # More would hold the activations of several parts at once.
             parallel_iterations=1,
         )
@@ -178,28 +179,24 @@ class TrainingModel(keras.Model):
     def _sum_over_parts(
         self, i: int | Tensor, inputs: dict[str, Tensor], labels: Tensor
     ) -> LossAndGradients:
-        """The same for the rows of the i-th of `accumulate_steps`, in `parallel_parts` parts side
-        by side."""
+        """Does the same for the rows of the i-th share, in `parallel_parts` parts side by side."""
         num_parts = self.config.accumulate_steps * self.parallel_parts
         first = i * self.parallel_parts
         number = tf.distribute.get_replica_context().replica_id_in_sync_group * num_parts + first
-        totals, gradients = zip(
-            *(
-                self._loss_of_part(number + k, *part)
-                for k, part in enumerate(
-                    _split(inputs, labels, num_parts, first, self.parallel_parts)
-                )
-            ),
-            strict=True,
-        )
-        return tf.add_n(totals), [
-            tf.add_n(gradients_of_parts) for gradients_of_parts in zip(*gradients, strict=True)
-        ]
+        totals = []
+        gradients_of_parts = []
+        parts = _split(inputs, labels, num_parts, first, self.parallel_parts)
+        for k, (part_inputs, part_labels) in enumerate(parts):
+            total, gradients = self._loss_of_part(number + k, part_inputs, part_labels)
+            totals.append(total)
+            gradients_of_parts.append(gradients)
+        sums = [tf.add_n(gradients) for gradients in zip(*gradients_of_parts, strict=True)]
+        return tf.add_n(totals), sums
 
     def _loss_of_part(
         self, number: Tensor, inputs: dict[str, Tensor], labels: Tensor
     ) -> LossAndGradients:
-        """The same for one part, whose number among those of all replicas is given."""
+        """Does the same for one part, whose number counts the parts of all replicas."""
         passes = 2 if self.config.consistency else 1
         if passes == 2:
             inputs = {name: tf.tile(side, (2, 1)) for name, side in inputs.items()}
@@ -211,9 +208,8 @@ class TrainingModel(keras.Model):
                 )
                 attention = scores[-1][:, GUIDED_HEAD]
             else:
-                hidden = self.transformer.hidden_states(
-                    inputs, True
-                )  # (passes * rows, length, d_model)
+                hidden = self.transformer.hidden_states(inputs, True)
+            # from (passes * rows, length, d_model)
             hidden = tf.reshape(hidden, (passes, -1, hidden.shape[-1]))
             # Padding is not projected.
             real = tf.where(tf.reshape(padding_mask(labels), (-1,)))[:, 0]
@@ -229,32 +225,27 @@ class TrainingModel(keras.Model):
             )
             targets = [total]
             if self.config.guided_alignment:
-                guidance = (
-                    self.config.guided_alignment
-                    / passes
-                    * alignment_loss(attention, inputs["links"])
-                )
+                weight = self.config.guided_alignment / passes
+                guidance = weight * alignment_loss(attention, inputs["links"])
                 total += guidance
                 # The gradient of the other loss is scaled already.
                 targets.append(guidance if loss_scale is None else loss_scale * guidance)
         variables = self.transformer.trainable_variables
-        # Dropout that drops everything leaves weights without a gradient.
-        return total, [
-            tf.zeros(variable.shape, variable.dtype)
-            if gradient is None
-            else tf.convert_to_tensor(gradient)
-            for variable, gradient in zip(variables, tape.gradient(targets, variables), strict=True)
-        ]
+        gradients = []
+        for variable, gradient in zip(variables, tape.gradient(targets, variables), strict=True):
+            # Dropout that drops everything leaves weights without a gradient.
+            if gradient is None:
+                gradient = tf.zeros(variable.shape, variable.dtype)
+            gradients.append(tf.convert_to_tensor(gradient))
+        return total, gradients
 
     def _seeds_of_part(self, number: Tensor) -> list[tuple[keras.Variable, Tensor]]:
-        """The states that all random generators have in this step, for the part of a batch with
-        this number."""
+        """Returns the states of all random generators in this step, for one part of a batch."""
         weights = {id(weight) for weight in self.transformer.weights}
         seeds = [variable for variable in self.transformer.variables if id(variable) not in weights]
-        step = tf.cast(self.optimizer.iterations, tf.int64)
-        offset = tf.stack(
-            [tf.cast(number, tf.int64) * _SEEDS_BETWEEN_PARTS, step * _DRAWS_IN_A_STEP]
-        )
+        seed_offset = tf.cast(number, tf.int64) * _SEEDS_BETWEEN_PARTS
+        draw_offset = tf.cast(self.optimizer.iterations, tf.int64) * _DRAWS_IN_A_STEP
+        offset = tf.stack([seed_offset, draw_offset])
         return [(seed, seed.value + offset) for seed in seeds]
 
     def _validate_on_replica(self, batch: Batch) -> None:
@@ -274,17 +265,15 @@ def build_training_model(
     strategy: tf.distribute.Strategy,
     parallel_parts: int = 1,
 ) -> TrainingModel:
-    """Builds a Transformer, and what it is trained by, in the scope of a strategy.
+    """Builds a Transformer with its optimizer, in the scope of a strategy.
 
     Args:
         training: its `precision` must not be "auto".
         parallel_parts: into how many parts a replica divides its rows.
     """
+    policy = "float32" if training.precision == "float32" else f"mixed_{training.precision}"
     with strategy.scope():
-        transformer = build_transformer(
-            config,
-            dtype="float32" if training.precision == "float32" else f"mixed_{training.precision}",
-        )
+        transformer = build_transformer(config, dtype=policy)
         if training.freeze in ("embeddings", "both"):
             transformer.source_embedding.trainable = transformer.target_embedding.trainable = False
         if training.freeze in ("encoder", "both"):
@@ -304,8 +293,10 @@ def build_training_model(
 def _split(
     inputs: dict[str, Tensor], labels: Tensor, num_parts: int, first: int | Tensor, number: int
 ) -> Sequence[Batch]:
-    """Divides a batch into `num_parts` parts of equal size, up to one row; returns `number` parts
-    from `first` on."""
+    """Divides a batch into `num_parts` parts, and returns `number` of them from `first` on.
+
+    The sizes of the parts differ by at most one row.
+    """
     ends = [tf.shape(labels)[0] * (first + k) // num_parts for k in range(number + 1)]
     return [
         ({name: side[begin:end] for name, side in inputs.items()}, labels[begin:end])

@@ -1,5 +1,4 @@
-"""Adam (section 5.3 of the paper), its learning rate, the scale of its gradients, and the average
-of the weights."""
+"""Adam (section 5.3), its learning rate, the scale of float16's gradients, averaged weights."""
 
 import math
 from collections.abc import Sequence
@@ -43,10 +42,10 @@ def learning_rate(
 
 
 class Adam(keras.optimizers.Optimizer):
-    """Keras' `Adam`, computed by TensorFlow's own kernel: one pass over each variable instead of
-    ten.
+    """Keras' `Adam`, computed by TensorFlow's own kernel.
 
-    Call `apply_sum` instead of `apply`.
+    The kernel makes one pass over each variable instead of ten. Call `apply_sum` instead of
+    `apply`.
 
     Args:
         beta_1: decay of the mean of the gradients. Defaults to 0.9.
@@ -82,11 +81,11 @@ class Adam(keras.optimizers.Optimizer):
         gradients: Annotated[Sequence[Tensor], "of the shapes of the variables"],
         variables: Sequence[keras.Variable],
     ) -> None:
-        """Updates variables, in a replica context, with gradients that were already summed over all
-        replicas.
+        """Updates variables with gradients that were already summed over all replicas.
 
-        `apply` would sum them again, and send them over the network twice. The gradients are the
-        same on every replica, and the variables are those for which the optimizer was built.
+        Call it in a replica context. `apply` would sum the gradients again, and send them over the
+        network twice. The gradients are the same on every replica, and the variables are those for
+        which the optimizer was built.
         """
 
         def update_all(
@@ -114,20 +113,21 @@ class Adam(keras.optimizers.Optimizer):
         gradient: Tensor,
         learning_rate: Tensor,
     ) -> None:
-        steps = tf.cast(self.iterations.value + 1, variable.dtype)
-        gradient, learning_rate = (
-            tf.cast(gradient, variable.dtype),
-            tf.cast(learning_rate, variable.dtype),
-        )
-        beta_1, beta_2 = (tf.cast(beta, variable.dtype) for beta in (self.beta_1, self.beta_2))
-        beta1_power, beta2_power = tf.pow(beta_1, steps), tf.pow(beta_2, steps)
+        dtype = variable.dtype
+        steps = tf.cast(self.iterations.value + 1, dtype)
+        gradient = tf.cast(gradient, dtype)
+        learning_rate = tf.cast(learning_rate, dtype)
+        beta_1 = tf.cast(self.beta_1, dtype)
+        beta_2 = tf.cast(self.beta_2, dtype)
+        beta1_power = tf.pow(beta_1, steps)
+        beta2_power = tf.pow(beta_2, steps)
         if self.skip_nan:
             # Not `tf.cond`, which a step under a strategy may not use.
             is_nan = tf.reduce_any(tf.math.is_nan(gradient))
-            gradient, learning_rate = (
-                tf.where(is_nan, 0.0, number) for number in (gradient, learning_rate)
-            )
-            beta_1, beta_2 = (tf.where(is_nan, 1.0, beta) for beta in (beta_1, beta_2))
+            gradient = tf.where(is_nan, 0.0, gradient)
+            learning_rate = tf.where(is_nan, 0.0, learning_rate)
+            beta_1 = tf.where(is_nan, 1.0, beta_1)
+            beta_2 = tf.where(is_nan, 1.0, beta_2)
         # `handle` is not documented; tests/training/step checks the kernel's numbers.
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
@@ -144,13 +144,12 @@ class Adam(keras.optimizers.Optimizer):
 
 
 class LossScale:
-    """What every token's loss is multiplied by before gradients are rounded to float16, and divided
-    by after that.
+    """The factor of every token's loss, by which gradients are divided after float16's rounding.
 
-    Float16 has a small range, 6e-8 to 65,504 (Micikevicius et al. 2018, arXiv 1710.03740). It is a
-    power of two, so that the scaling itself rounds nothing. It doubles after 2,000 good steps in a
-    row and is halved after a step whose gradient has a number that is not finite; such a step
-    changes no weights.
+    Float16 has a small range, 6e-8 to 65,504 (Micikevicius et al. 2018, arXiv 1710.03740). The
+    scale is a power of two, so that scaling itself rounds nothing. It doubles after 2,000 good
+    steps in a row and is halved after a step whose gradient has a number that is not finite; such a
+    step changes no weights.
 
     Under a strategy, make it within the strategy's scope.
 
@@ -189,15 +188,14 @@ class LossScale:
     def update(
         self, gradients: Annotated[Sequence[Tensor], "of the shapes of the variables"]
     ) -> list[Tensor]:
-        """Adjusts the scale to the gradient of a step, and marks a gradient with which the step is
-        to be skipped.
+        """Adjusts the scale to the gradient of a step.
 
         Args:
             gradients: float32, divided by the scale; on several replicas, the same on each.
 
         Returns:
-            The gradients, or NaN in place of each of their elements if one of them is not finite:
-            `Adam` skips it.
+            The gradients. If one element is not finite, all elements are NaN, so that `Adam` skips
+            the step.
         """
         is_finite = tf.math.is_finite(tf.linalg.global_norm(gradients))
         good_steps = tf.where(is_finite, self._good_steps.value + 1, 0)

@@ -23,8 +23,9 @@ Report = dict[str, Any]
 def check_data(
     corpora: Sequence[Corpus], data: DataConfig | None = None, held_out: HeldOut | None = None
 ) -> Report:
-    """Reads a text once and reports on it. If no filter is on, it says what `filters.RECOMMENDED`
-    would remove.
+    """Reads a text once and reports on it.
+
+    If no filter is on, the report says what `filters.RECOMMENDED` would remove.
 
     Returns:
         Numbers of pairs: in all, in each corpus, left out by each filter with the places of the
@@ -50,20 +51,22 @@ def check_data(
             num_empty[side] += sum(not sentence.strip() for sentence in sentences)
         counts += np.bincount(part.verdicts, minlength=len(counts))
         for verdict in np.unique(part.verdicts):
-            for place in np.flatnonzero(part.verdicts == verdict)[
-                : _EXAMPLES - len(examples[verdict])
-            ]:
+            num_missing = _EXAMPLES - len(examples[verdict])
+            for place in np.flatnonzero(part.verdicts == verdict)[:num_missing]:
                 examples[verdict].append(f"{part.shard.source_name}:{part.first_line + place}")
         if held_out:
-            kept = np.flatnonzero(part.verdicts == 0) if configured else np.arange(len(part.pairs))
+            if configured:
+                kept = np.flatnonzero(part.verdicts == 0)
+            else:
+                kept = np.arange(len(part.pairs))
             held_out.add([part.pairs[place] for place in kept], sum(sizes) + kept)
         sizes[part.corpus] += len(part.pairs)
     return {
         "text": name_of_text(corpora),
         "pairs": sum(sizes),
         "corpora": [{"name": corpus.name, "pairs": size} for corpus, size in zip(corpora, sizes)],
-        "characters": dict(zip(("source", "target"), map(_describe, lengths))),
-        "empty": dict(zip(("source", "target"), num_empty)),
+        "characters": {"source": _describe(lengths[0]), "target": _describe(lengths[1])},
+        "empty": {"source": num_empty[0], "target": num_empty[1]},
         "filters": "configured" if configured else "recommended",
         "left_out": [
             {
@@ -80,7 +83,8 @@ def check_data(
 
 
 def _describe(lengths: collections.Counter[int]) -> dict[str, Any]:
-    values, counts = np.array(list(lengths)), np.array(list(lengths.values()))
+    values = np.array(list(lengths))
+    counts = np.array(list(lengths.values()))
     percentiles = np.percentile(values, _PERCENTILES, weights=counts, method="inverted_cdf")
     return {
         "mean": round(float(np.average(values, weights=counts)), 2),
@@ -92,41 +96,30 @@ def _describe(lengths: collections.Counter[int]) -> dict[str, Any]:
 
 
 def report_lines(title: str, report: Report) -> Iterator[str]:
-    """Yields the lines of a report as people read it; the title says what the text is for, such as
-    "training"."""
-    yield f"{title} text: {report['text']}: {counted(report['pairs'], 'sentence pair')}"
+    """Yields the lines of a report for people.
+
+    The title says what the text is for, such as "training".
+    """
+    num_pairs = report["pairs"]
+    yield f"{title} text: {report['text']}: {counted(num_pairs, 'sentence pair')}"
     if len(report["corpora"]) > 1:
         yield from (f"  {corpus['name']}: {corpus['pairs']:,}" for corpus in report["corpora"])
-    sides = [
-        [
-            side,
-            f"{sizes['mean']:.1f}",
-            *(f"{value:,}" for value in [*sizes["percentiles"].values(), sizes["max"]]),
-        ]
-        for side, sizes in report["characters"].items()
-    ]
-    yield from _table(
-        [["characters", "mean", *(f"{percent}%" for percent in _PERCENTILES), "max"], *sides],
-        "right",
-    )
+    rows = [["characters", "mean", *(f"{percent}%" for percent in _PERCENTILES), "max"]]
+    for side, sizes in report["characters"].items():
+        percentiles = [f"{value:,}" for value in sizes["percentiles"].values()]
+        rows.append([side, f"{sizes['mean']:.1f}", *percentiles, f"{sizes['max']:,}"])
+    yield from _table(rows, "right")
     yield f"empty: {report['empty']['source']:,} of source, {report['empty']['target']:,} of target"
     if report["filters"] == "configured":
         yield "removed by the filters of the configuration:"
     else:
         yield "no filter is on; the recommended ones would remove:"
-    rows = [
-        [
-            _setting(item),
-            f"{item['pairs']:,}",
-            f"{item['pairs'] / report['pairs']:.2%}",
-            "  ".join(item["examples"]),
-        ]
-        for item in report["left_out"]
-    ]
-    yield from _table(
-        [*rows, ["kept", f"{report['kept']:,}", f"{report['kept'] / report['pairs']:.2%}", ""]],
-        "left",
-    )
+    rows = []
+    for item in report["left_out"]:
+        share = f"{item['pairs'] / num_pairs:.2%}"
+        rows.append([_setting(item), f"{item['pairs']:,}", share, "  ".join(item["examples"])])
+    rows.append(["kept", f"{report['kept']:,}", f"{report['kept'] / num_pairs:.2%}", ""])
+    yield from _table(rows, "left")
     if report["held_out"]:
         yield f"held out to validate on: {report['held_out']:,}"
 
@@ -138,8 +131,11 @@ def _setting(item: dict[str, Any]) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]], last: str) -> Iterator[str]:
-    """Lines with aligned columns: the first to the left, the last to one of both sides, those
-    between to the right."""
+    """Returns lines with aligned columns.
+
+    The first column is aligned to the left, the last one to the side that is given, and all others
+    to the right.
+    """
     sides = ["left", *["right"] * (len(rows[0]) - 2), last]
     table = tabulate.tabulate(rows, tablefmt="plain", colalign=sides, disable_numparse=True)
     return (f"  {line}".rstrip() for line in table.splitlines())

@@ -1,5 +1,4 @@
-"""Sentence pairs to train on, how often they are used, the first pass over their text, and its
-fingerprint."""
+"""Sentence pairs to train on: reading them for the first time, and using some more often."""
 
 import dataclasses
 import functools
@@ -57,27 +56,26 @@ class SentencePairs:
 
 def pairs_per_epoch(pairs: SentencePairs) -> int:
     """Returns the number of pairs in an epoch: the expected one where weights have fractions."""
-    return (
-        round(sum(number * weight for number, weight in pairs.weights))
-        if pairs.weights
-        else len(pairs)
-    )
+    if not pairs.weights:
+        return len(pairs)
+    return round(sum(number * weight for number, weight in pairs.weights))
 
 
 def pairs_of_epoch(pairs: SentencePairs, epoch: int) -> Iterator[tuple[str, str, str]]:
-    """Yields the pairs of an epoch with their tags; a pair that is used several times comes several
-    times in a row.
+    """Yields the pairs of an epoch with their tags.
 
-    Where a weight has a fraction, the number of the epoch, from 0, decides which pairs are used
-    once more.
+    A pair that is used several times comes several times in a row. Where a weight has a fraction,
+    the number of the epoch, from 0, decides which pairs are used once more.
 
     Example:
-        >>> pairs = SentencePairs(["one", "two"], ["eins", "zwei"], "numbers", weights=((1, 2), (1, 1)))
+        >>> weights = ((1, 2), (1, 1))  # the first pair twice, the second one once
+        >>> pairs = SentencePairs(["one", "two"], ["eins", "zwei"], "numbers", weights)
         >>> list(pairs_of_epoch(pairs, epoch=0))
         [('one', 'eins', ''), ('one', 'eins', ''), ('two', 'zwei', '')]
     """
-    tags = (itertools.repeat(tag, number) for number, tag in pairs.tags or ((len(pairs), ""),))
-    tagged = zip(pairs.source, pairs.target, itertools.chain.from_iterable(tags), strict=True)
+    tag_runs = pairs.tags or ((len(pairs), ""),)
+    tags = itertools.chain.from_iterable(itertools.repeat(tag, number) for number, tag in tag_runs)
+    tagged = zip(pairs.source, pairs.target, tags, strict=True)
     if not pairs.weights:
         return tagged
     counts = itertools.chain.from_iterable(
@@ -112,8 +110,10 @@ def judged_pairs(
     filters: list[Filter],
     score_paths: Sequence[str | None] | None = None,
 ) -> Iterator[JudgedPairs]:
-    """Reads all pairs of a text once, with the scores of the corpora that have some; raises what
-    `read_text` does."""
+    """Reads all pairs of a text once, with the scores of the corpora that have some.
+
+    It raises the errors of `read_text`.
+    """
     with ProgressBar(f"reading {name_of_text(corpora)}", "sentence pairs") as bar:
         for number, corpus in enumerate(corpora):
             is_empty = True
@@ -136,8 +136,10 @@ def judged_pairs(
 
 
 def in_chunks(pairs: Iterator[Texts], size: int = 8192) -> Iterator[list[Texts]]:
-    """Divides pairs, or other tuples of texts, into chunks of `size`, or of fewer if sentences are
-    very long."""
+    """Divides pairs, or other tuples of texts, into chunks of `size`.
+
+    Chunks are smaller where sentences are very long.
+    """
     chunk: list[Texts] = []
     num_characters = 0
     while next_pairs := list(itertools.islice(pairs, min(_PAIRS_PER_COUNT, size - len(chunk)))):
@@ -145,7 +147,8 @@ def in_chunks(pairs: Iterator[Texts], size: int = 8192) -> Iterator[list[Texts]]
         num_characters += sum(map(len, itertools.chain.from_iterable(next_pairs)))
         if len(chunk) == size or num_characters >= _CHARACTERS_AT_A_TIME:
             yield chunk
-            chunk, num_characters = [], 0
+            chunk = []
+            num_characters = 0
     if chunk:
         yield chunk
 
@@ -156,8 +159,7 @@ def name_of_text(corpora: Sequence[Corpus]) -> str:
 
 
 def require_one_for_each(corpora: Sequence[Corpus], data: DataConfig) -> None:
-    """Raises a ConfigError if `data.weights`, `data.tags` or `data.scores` does not have one for
-    each corpus."""
+    """Raises a ConfigError if weights, tags or scores are set, but not one for each corpus."""
     for name, values, what in (
         ("weights", data.weights, "number"),
         ("tags", data.tags, "tag or null"),
@@ -219,11 +221,11 @@ def read_text(
         if any(selectors):
             raise InvalidFileError(f"{name}: the text has become shorter since it was first read")
 
-    source, target = (
-        CountedReread(functools.partial(read, side), sum(sizes_kept)) for side in (0, 1)
-    )
+    source = CountedReread(functools.partial(read, 0), sum(sizes_kept))
+    target = CountedReread(functools.partial(read, 1), sum(sizes_kept))
     weights = tuple(zip(sizes_kept, data.weights)) if data.weights else ()
-    return SentencePairs(source, target, name, weights, _tag_runs(sizes_kept, data)), valid_pairs
+    pairs = SentencePairs(source, target, name, weights, _tag_runs(sizes_kept, data))
+    return pairs, valid_pairs
 
 
 def read_valid_text(corpora: Sequence[Corpus], data: DataConfig) -> SentencePairs:
@@ -244,8 +246,9 @@ def read_valid_text(corpora: Sequence[Corpus], data: DataConfig) -> SentencePair
 def read_pairs(
     source_path: str | os.PathLike[str], target_path: str | os.PathLike[str]
 ) -> SentencePairs:
-    """Reads two text files, compressed or not, in which lines with the same number are translations
-    of each other.
+    """Reads two text files, in which lines with the same number are translations of each other.
+
+    Files may be compressed.
 
     Raises:
         ConfigError: A file cannot be opened.
@@ -273,26 +276,26 @@ def _hold_out(
     places = list(itertools.chain.from_iterable(places_of_pairs))
     is_kept[places] = False
     num_copies = len(places) - len(pairs)
-    copies = (
-        f" and {'another copy' if num_copies == 1 else f'{num_copies:,} more copies'} of them"
-        if num_copies
-        else ""
-    )
+    if num_copies == 0:
+        copies = ""
+    elif num_copies == 1:
+        copies = " and another copy of them"
+    else:
+        copies = f" and {num_copies:,} more copies of them"
     _log.info(f"held out {counted(len(pairs), 'sentence pair')}{copies} to validate on")
     if not is_kept.any():
         raise ConfigError(f"{name}: all sentence pairs are held out; none are left to train on")
     tags = _tag_runs([], data)
     if data.tags:
         # The pairs of one corpus stay together.
-        corpus_of = np.searchsorted(
-            np.cumsum(sizes), [first for first, *_ in places_of_pairs], side="right"
-        )
+        first_places = [places[0] for places in places_of_pairs]
+        corpus_of = np.searchsorted(np.cumsum(sizes), first_places, side="right")
         pairs = [pairs[number] for number in np.argsort(corpus_of, kind="stable")]
         tags = _tag_runs(np.bincount(corpus_of, minlength=len(sizes)).tolist(), data)
-    source, target = zip(*pairs)
-    return SentencePairs(
-        list(source), list(target), f"{len(pairs):,} pairs held out of {name}", tags=tags
-    )
+    name = f"{len(pairs):,} pairs held out of {name}"
+    sources = [source for source, _ in pairs]
+    targets = [target for _, target in pairs]
+    return SentencePairs(sources, targets, name, tags=tags)
 
 
 def _tag_runs(numbers: list[int], data: DataConfig) -> tuple[tuple[int, str], ...]:
@@ -312,11 +315,12 @@ class TextHash:
 
     def __init__(self) -> None:
         self._num_lines = 0
-        self._source, self._target = hashlib.sha256(), hashlib.sha256()
+        self._source = hashlib.sha256()
+        self._target = hashlib.sha256()
 
     def add(self, sources: Iterable[str], targets: Sequence[str]) -> None:
-        for hash_, lines in ((self._source, sources), (self._target, targets)):
-            hash_.update("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
+        self._source.update(_encoded_lines(sources))
+        self._target.update(_encoded_lines(targets))
         self._num_lines += len(targets)
 
     def fingerprint(self) -> TextFingerprint:
@@ -325,6 +329,10 @@ class TextHash:
             "source": self._source.hexdigest(),
             "target": self._target.hexdigest(),
         }
+
+
+def _encoded_lines(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass")
 
 
 def fingerprint_of(pairs: Iterable[Pair]) -> TextFingerprint:

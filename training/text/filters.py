@@ -34,19 +34,20 @@ class Filter(NamedTuple):
     matches: Matches
 
     def __str__(self) -> str:
-        return (
-            self.name if self.value is None or self.value is True else f"{self.name}={self.value}"
-        )
+        if self.value is None or self.value is True:
+            return self.name
+        return f"{self.name}={self.value}"
 
 
 def judge(filters: list[Filter], pairs: list[Pair], scores: np.ndarray | None = None) -> np.ndarray:
-    """Returns for each of the next pairs of a text 0, or the number of the first filter that
-    matches it: uint8 (n,).
+    """Returns a number for each of the next pairs of a text: uint8 (n,).
 
-    Pairs without scores pass `min_score`.
+    It is 0, or the number of the first filter that matches the pair, from 1. Pairs without scores
+    pass `min_score`.
     """
     verdicts = np.zeros(len(pairs), np.uint8)
-    scores = np.full(len(pairs), np.inf) if scores is None else scores
+    if scores is None:
+        scores = np.full(len(pairs), np.inf)
     kept = np.arange(len(pairs))
     lengths = np.column_stack(
         [np.fromiter(map(len, side), np.int64, len(pairs)) for side in zip(*pairs)]
@@ -60,7 +61,8 @@ def judge(filters: list[Filter], pairs: list[Pair], scores: np.ndarray | None = 
 
 def filters_of(data: DataConfig) -> list[Filter]:
     """Makes the filters that a configuration turns on, for one pass over a text."""
-    least, ratio, seen = data.min_score, data.max_length_ratio, SeenPairs()
+    least, ratio = data.min_score, data.max_length_ratio
+    seen = SeenPairs()
     matches: dict[str, Matches] = {
         "min_score": lambda pairs, lengths, scores: scores < least,
         "min_characters": lambda pairs, lengths, scores: lengths.min(axis=1) < data.min_characters,
@@ -68,29 +70,25 @@ def filters_of(data: DataConfig) -> list[Filter]:
         "max_length_ratio": lambda pairs, lengths, scores: (
             lengths.max(axis=1) > ratio * lengths.min(axis=1)
         ),
-        **{
-            f"{side}_script": _is_of_another_script(script, data.min_script_share, number)
-            for number, (side, script) in enumerate(
-                (("source", data.source_script), ("target", data.target_script))
-            )
-            if script is not None
-        },
-        "remove_copies": _each(lambda source, target: source.strip() == target.strip()),
-        # This filter comes last, so that it needs no memory for pairs that others remove.
-        "remove_duplicates": lambda pairs, lengths, scores: seen.add(hash_pairs(pairs)),
     }
+    if data.source_script is not None:
+        script = data.source_script
+        matches["source_script"] = _is_of_another_script(script, data.min_script_share, side=0)
+    if data.target_script is not None:
+        script = data.target_script
+        matches["target_script"] = _is_of_another_script(script, data.min_script_share, side=1)
+    matches["remove_copies"] = _each(lambda source, target: source.strip() == target.strip())
+    # This filter comes last, so that it needs no memory for pairs that others remove.
+    matches["remove_duplicates"] = lambda pairs, lengths, scores: seen.add(hash_pairs(pairs))
+
     filters = [Filter(name, getattr(data, name), rule) for name, rule in matches.items()]
     # 0 is a value as well: only None and False turn a filter off.
     filters = [
         filter_ for filter_ in filters if filter_.value is not None and filter_.value is not False
     ]
     if filters:
-        filters.insert(
-            0,
-            Filter(
-                "empty", None, _each(lambda source, target: not (source.strip() and target.strip()))
-            ),
-        )
+        has_blank_side = _each(lambda source, target: not (source.strip() and target.strip()))
+        filters.insert(0, Filter("empty", None, has_blank_side))
     return filters
 
 
@@ -112,10 +110,10 @@ def _is_of_another_script(script: str, min_share: float, side: int) -> Matches:
 
 
 class _LetterMarks(dict[int, str]):
-    """A table for `str.translate`: "+" for letters of a script, "-" for other letters, nothing for
-    other characters.
+    """A table for `str.translate`, which marks the letters of a script.
 
-    It is filled with the characters that occur; regular expressions take several times as long.
+    It turns them into "+" and other letters into "-", and removes other characters. It is filled
+    with the characters that occur; regular expressions take several times as long.
     """
 
     def __init__(self, script: str) -> None:
@@ -126,7 +124,12 @@ class _LetterMarks(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        mark = ("+" if self._is_of_script(character) else "-") if self._is_letter(character) else ""
+        if not self._is_letter(character):
+            mark = ""
+        elif self._is_of_script(character):
+            mark = "+"
+        else:
+            mark = "-"
         self[code] = mark
         return mark
 
@@ -184,13 +187,11 @@ def hash_pairs(pairs: Iterable[Pair]) -> np.ndarray:
 
     The probability that any two of 100 million different pairs have the same hash is 3 in 10,000.
     """
-    digests = (
+    digests = []
+    for source, target in pairs:
         # The length says where the source ends.
-        hashlib.blake2b(
-            f"{len(source)} {source}{target}".encode("utf-8", "surrogatepass"), digest_size=8
-        ).digest()
-        for source, target in pairs
-    )
+        text = f"{len(source)} {source}{target}".encode("utf-8", "surrogatepass")
+        digests.append(hashlib.blake2b(text, digest_size=8).digest())
     return np.frombuffer(b"".join(digests), "<u8")
 
 
@@ -206,8 +207,10 @@ class SeenPairs:
         self._arrays: list[np.ndarray] = []
 
     def add(self, hashes: np.ndarray) -> np.ndarray:
-        """Adds hashes, and returns which of them came before, in this call or an earlier one: bool
-        (n,)."""
+        """Adds hashes, and returns which of them came before: bool (n,).
+
+        They may have come before in this call or in an earlier one.
+        """
         different, first_places = np.unique(hashes, return_index=True)
         is_new = np.ones(len(different), bool)
         for array in self._arrays:
@@ -256,16 +259,17 @@ class HeldOut:
             self._last_hash = lowest[-1]
 
     def finish(self) -> tuple[list[Pair], list[list[int]]]:
-        """Returns the pairs that are held out, ordered by their hashes, and the places of all
-        copies of each.
+        """Returns the pairs that are held out, and for each the places of all its copies.
 
-        Places are ascending. It raises a ConfigError if the text does not have enough pairs.
+        Pairs are ordered by their hashes, and places are ascending.
+
+        Raises:
+            ConfigError: The text does not have enough pairs.
         """
         if self._size is not None and len(self._held) < self._size:
             raise ConfigError(
-                f"--valid-size must be at most the number of different sentence pairs, "
-                f"{len(self._held):,}; received "
-                f"--valid-size={self._size}"
+                "--valid-size must be at most the number of different sentence pairs, "
+                f"{len(self._held):,}; received --valid-size={self._size}"
             )
         if not self._held:
             raise ConfigError(

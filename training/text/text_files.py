@@ -1,5 +1,4 @@
-"""Where text comes from: lines of files and pipes, the sentence pairs in them, and
-tensorflow-datasets.
+"""Reads lines and sentence pairs from files, pipes and tensorflow-datasets.
 
 Files may be compressed, and divided into shards.
 """
@@ -61,13 +60,12 @@ class CountedReread(Reread[str], Collection[str]):
 
 
 def read_lines(path: Path) -> Iterable[str]:
-    r"""Reads lines of UTF-8, decompressed if the name ends in `.gz`, `.xz` or `.zst`; "-" is
-    standard input.
+    r"""Reads lines of UTF-8 from a file or a pipe; "-" is standard input.
 
-    A line ends at "\n" and nowhere else, so that no Unicode separator inside a sentence shifts all
-    later lines against the other language. A "\r" before it and a byte order mark are dropped. The
-    lines of a file on disk are read again in each iteration; those of a pipe are read here and held
-    in memory, because it can be read only once.
+    Files whose names end in `.gz`, `.xz` or `.zst` are decompressed. A line ends at "\n" and
+    nowhere else, so that no Unicode separator inside a sentence shifts all later lines against the
+    other language. A "\r" before it and a byte order mark are dropped. A file on disk is read again
+    in each iteration. A pipe can be read only once, so its lines are read here and held in memory.
 
     Raises:
         ConfigError: The file cannot be opened.
@@ -96,12 +94,12 @@ def name_of(path: Path) -> str:
 
 
 def shards_of(path: Path) -> dict[str, str]:
-    """Returns the files that a path, or a pattern with `*`, `?` or `[` such as "news-*.en.gz",
-    stands for.
+    """Returns the files that a path or a pattern such as "news-*.en.gz" stands for.
 
-    If there is a file whose name is the pattern itself, it stands for that file. The files are
-    sorted by the text in place of the pattern's wildcards, from the first to the last, such as "01"
-    of "news-01.en.gz", which is their key.
+    The wildcards of patterns are `*`, `?` and `[`. If there is a file whose name is the pattern
+    itself, the pattern stands for that file. The key of a file is the text that replaces the
+    wildcards, from the first to the last one, such as "01" for "news-01.en.gz". Files are sorted
+    by their keys.
 
     Raises:
         ConfigError: No file matches the pattern.
@@ -109,10 +107,10 @@ def shards_of(path: Path) -> dict[str, str]:
     path = os.fspath(path)
     if not glob.has_magic(path) or os.path.exists(path):
         return {"": path}
-    # `glob` drops the second of two slashes before a wildcard, which would shift what stands for
-    # it.
+    # `glob` drops the second of two slashes before a wildcard, which would shift the keys.
     pattern = re.sub("/+", "/", path)
-    before, after = re.split(r"[*?[]", pattern)[0], re.split(r"[]*?]", pattern)[-1]
+    before = re.split(r"[*?[]", pattern)[0]
+    after = re.split(r"[]*?]", pattern)[-1]
     files = [file for file in glob.glob(pattern) if not os.path.isdir(file)]
     if not files:
         raise ConfigError(f"{path}: no file matches this pattern")
@@ -120,7 +118,7 @@ def shards_of(path: Path) -> dict[str, str]:
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
-    """Reads what a file holds, decompressed."""
+    """Reads the decompressed content of a file."""
     name = os.fspath(path)
     if name.endswith(".zst"):
         yield from _zstandard_chunks(name)
@@ -130,15 +128,22 @@ def _chunks(path: Path) -> Iterator[bytes]:
         ".xz": lzma.LZMAFile,
     }
     open_file = openers.get(name[-3:], open)
-    standard = cast(io.BufferedIOBase, standard_input()) if path == "-" else None
-    with contextlib.nullcontext(standard) if standard else open_file(name, "rb") as file:
-        while chunk := file.read1(_BYTES_PER_READ):
+    file: contextlib.AbstractContextManager[io.BufferedIOBase]
+    if path == "-":
+        # Standard input stays open.
+        file = contextlib.nullcontext(cast(io.BufferedIOBase, standard_input()))
+    else:
+        file = open_file(name, "rb")
+    with file as opened:
+        while chunk := opened.read1(_BYTES_PER_READ):
             yield chunk
 
 
 def _zstandard_chunks(name: str) -> Iterator[bytes]:
-    """Decompresses frames of Zstandard; the package's own reader accepts a file that was cut off as
-    a whole one."""
+    """Decompresses frames of Zstandard, and raises an EOFError if the last one is cut off.
+
+    The package's own reader accepts such a file.
+    """
     frame: zstandard.ZstdDecompressionObj | None = None
     with open(name, "rb") as file:
         while compressed := file.read(_COMPRESSED_BYTES_PER_READ):
@@ -185,16 +190,17 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _blocks(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    r"""Joins chunks to whole lines, many at a time, without the end of the last one and "\r" before
-    the ends.
+    r"""Joins chunks to blocks of whole lines, without the end of each block's last line.
 
-    The part of a line that is longer than allowed is a block too.
+    A "\r" before the end of a line is removed. The part of a line that is longer than allowed is a
+    block too.
     """
-    chunk, rest = next(chunks, b""), b""
+    chunk = next(chunks, b"")
     # The first chunk may be the byte order mark alone, or a part of it.
     while len(chunk) <= len(codecs.BOM_UTF8) and (more := next(chunks, b"")):
         chunk += more
     chunk = chunk.removeprefix(codecs.BOM_UTF8)
+    rest = b""
     while chunk:
         whole, end, rest = (rest + chunk).rpartition(b"\n")
         if end:
@@ -223,17 +229,17 @@ class Shard(NamedTuple):
             InvalidFileError: A side is empty or is not text, or has more sentences than the other;
                 the message says how many.
         """
-        sides = iter(self.source), iter(self.target)
-        for number, (source, target) in enumerate(itertools.zip_longest(*sides)):
+        sources, targets = iter(self.source), iter(self.target)
+        for number, (source, target) in enumerate(itertools.zip_longest(sources, targets)):
             if source is not None and target is not None:
                 yield source, target
                 continue
-            if not number:
-                raise InvalidFileError(
-                    f"{self.source_name if source is None else self.target_name}: the file is empty"
-                )
-            longer = number + 1 + sum(1 for _ in sides[source is None])
-            num_sources, num_targets = (number, longer) if source is None else (longer, number)
+            if number == 0:
+                name = self.source_name if source is None else self.target_name
+                raise InvalidFileError(f"{name}: the file is empty")
+            # One side has ended; the other has this line and those that are left.
+            num_sources = number if source is None else number + 1 + sum(1 for _ in sources)
+            num_targets = number if target is None else number + 1 + sum(1 for _ in targets)
             raise InvalidFileError(
                 "source and target must have the same number of lines: "
                 f"{self.source_name} has {num_sources}, {self.target_name} has {num_targets}"
@@ -241,8 +247,7 @@ class Shard(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """A parallel text in one or several shards, which is read again each time; messages call it by
-    its name."""
+    """A parallel text in one or several shards, with a name for messages."""
 
     name: str
     shards: list[Shard]
@@ -265,9 +270,8 @@ def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpu
     """
     if len(sources) != len(targets):
         raise ConfigError(
-            f"source and target must be given as many files; received {len(sources)} "
-            f"({_listed(sources)}) and "
-            f"{len(targets)} ({_listed(targets)})"
+            "source and target must be given as many files; "
+            f"received {len(sources)} ({_listed(sources)}) and {len(targets)} ({_listed(targets)})"
         )
     return [_text_corpus(source, target) for source, target in zip(sources, targets, strict=True)]
 
@@ -275,8 +279,10 @@ def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpu
 def read_lines_or_pairs(
     sources: Sequence[Path], targets: Sequence[Path] | None
 ) -> Iterable[tuple[str, str]]:
-    """Reads pairs of text files as `text_corpora` does, or those of one language, whose targets
-    then are empty."""
+    """Reads pairs of text files as `text_corpora` does.
+
+    Without target files, it reads text of one language, and all targets are empty.
+    """
     if targets is None:
         texts = read_texts(sources)
         return Reread(lambda: ((source, "") for source in texts))
@@ -285,43 +291,32 @@ def read_lines_or_pairs(
 
 
 def _text_corpus(source: Path, target: Path) -> Corpus:
-    files = shards_of(source), shards_of(target)
-    if without_partner := _without_partner(*files):
-        parts = [
-            f"{name_of(path)} matches {len(matches)}"
-            for path, matches in zip((source, target), files)
-        ]
+    source_files, target_files = shards_of(source), shards_of(target)
+    without_partner = _without_partner(source_files, target_files)
+    if without_partner:
         raise ConfigError(
-            f"the files of source and target must pair up: {', '.join(parts)}; without a partner: "
-            f"{_listed(without_partner)}"
+            "the files of source and target must pair up: "
+            f"{name_of(source)} matches {len(source_files)}, "
+            f"{name_of(target)} matches {len(target_files)}; "
+            f"without a partner: {_listed(without_partner)}"
         )
-    shards = [
-        Shard(
-            read_lines(source_file),
-            read_lines(target_file),
-            name_of(source_file),
-            name_of(target_file),
-        )
-        for source_file, target_file in zip(*(side.values() for side in files), strict=True)
-    ]
+    shards = []
+    for source_file, target_file in zip(source_files.values(), target_files.values(), strict=True):
+        lines = read_lines(source_file), read_lines(target_file)
+        shards.append(Shard(*lines, name_of(source_file), name_of(target_file)))
     return Corpus(f"{name_of(source)}, {name_of(target)}", shards)
 
 
 def _without_partner(sources: dict[str, str], targets: dict[str, str]) -> list[str]:
-    """The files that have none on the other side with the same text in place of the pattern's
-    wildcards."""
+    """Returns the files without a file of the same key on the other side; see `shards_of`."""
     if sources.keys() & targets.keys():
         return [
-            file
-            for key in sources.keys() ^ targets.keys()
-            for side in (sources, targets)
-            if (file := side.get(key))
+            *(file for key, file in sources.items() if key not in targets),
+            *(file for key, file in targets.items() if key not in sources),
         ]
-    # Names without a common part are paired in order, so the last ones are left over.
-    longer, shorter = sorted(
-        (list(sources.values()), list(targets.values())), key=len, reverse=True
-    )
-    return longer[len(shorter) :]
+    # Names without a common key are paired in order, so the last ones are left over.
+    num_pairs = min(len(sources), len(targets))
+    return [*list(sources.values())[num_pairs:], *list(targets.values())[num_pairs:]]
 
 
 def _listed(paths: Sequence[Path]) -> str:
@@ -329,8 +324,10 @@ def _listed(paths: Sequence[Path]) -> str:
 
 
 def paired_corpora(paths: Sequence[Path]) -> list[Corpus]:
-    r"""Opens text files with a sentence, a tab and its translation in each line; for paths, see
-    `text_corpora`."""
+    """Opens text files with a sentence, a tab and its translation in each line.
+
+    A path may be a pattern, as for `text_corpora`.
+    """
     return [
         Corpus(name_of(path), [_paired_shard(file) for file in shards_of(path).values()])
         for path in paths
@@ -338,7 +335,8 @@ def paired_corpora(paths: Sequence[Path]) -> list[Corpus]:
 
 
 def _paired_shard(path: Path) -> Shard:
-    lines, name = read_lines(path), name_of(path)
+    lines = read_lines(path)
+    name = name_of(path)
 
     def read(side: int) -> Iterator[str]:
         for number, line in enumerate(lines, start=1):
@@ -349,17 +347,17 @@ def _paired_shard(path: Path) -> Shard:
                 )
             yield columns[side]
 
-    source, target = (Reread(functools.partial(read, side)) for side in (0, 1))
+    source = Reread(functools.partial(read, 0))
+    target = Reread(functools.partial(read, 1))
     return Shard(source, target, name, name)
 
 
 def tfds_corpus(name: str, split: str, data_dir: Path | None = None) -> Corpus:
-    """Opens a dataset of text pairs, such as "ted_hrlr_translate/pt_to_en", in the dataset's own
-    order.
+    """Opens a dataset of text pairs of tensorflow-datasets, such as "ted_hrlr_translate/pt_to_en".
 
-    The dataset's information says which language is the source. A dataset that is not prepared on
-    disk yet is downloaded first. The default directory is that of tensorflow-datasets
-    (`TFDS_DATA_DIR` or `~/tensorflow_datasets`).
+    Pairs come in the dataset's own order, and the dataset's information says which language is the
+    source. A dataset that is not prepared on disk yet is downloaded first. The default directory is
+    that of tensorflow-datasets (`TFDS_DATA_DIR` or `~/tensorflow_datasets`).
 
     Raises:
         ConfigError: There is no such dataset, configuration or split; it does not hold pairs of
@@ -375,10 +373,11 @@ def tfds_corpus(name: str, split: str, data_dir: Path | None = None) -> Corpus:
         known = tfds.list_builders(with_community_datasets=False)
         if dataset not in known:
             nearest = difflib.get_close_matches(dataset, known, cutoff=0.5)
-            exists = (
-                f"the nearest names are {', '.join(nearest)}" if nearest else "no name is similar"
-            )
-            raise ConfigError(f"there is no dataset {dataset!r}; {exists}") from error
+            if nearest:
+                hint = f"the nearest names are {', '.join(nearest)}"
+            else:
+                hint = "no name is similar"
+            raise ConfigError(f"there is no dataset {dataset!r}; {hint}") from error
         configs = ", ".join(tfds.builder_cls(dataset).builder_configs) or "none"
         raise ConfigError(
             f"cannot open the dataset {name!r}, the configurations of {dataset} are {configs} "
@@ -395,13 +394,11 @@ def tfds_corpus(name: str, split: str, data_dir: Path | None = None) -> Corpus:
             f"{name} is not a dataset of text pairs: its supervised pair is {languages}, "
             f"its texts are {', '.join(texts) or 'none'}"
         )
-    # Its ten retries with doubling pauses make a machine without a network wait for 205 s, and no
-    # option changes them. A test counts the retries, in case a release of tensorflow-datasets
-    # renames this.
+    # Without a network, ten retries with doubling pauses would take 205 s, and no option changes
+    # them. A test counts the retries, in case a release of tensorflow-datasets renames this.
     downloader.MAX_RETRIES = 4
     try:
-        # tensorflow-datasets prints progress on standard output, which is for the results of a
-        # command.
+        # tensorflow-datasets prints its progress on standard output, which is for results.
         with contextlib.redirect_stdout(sys.stderr):
             builder.download_and_prepare()
     except Exception as error:
@@ -421,7 +418,8 @@ def tfds_corpus(name: str, split: str, data_dir: Path | None = None) -> Corpus:
         for texts in examples.map(lambda *pair: pair[side]).batch(1024).as_numpy_iterator():
             yield from (text.decode("utf-8") for text in texts)
 
-    source, target = (Reread(functools.partial(read, side)) for side in (0, 1))
+    source = Reread(functools.partial(read, 0))
+    target = Reread(functools.partial(read, 1))
     corpus_name = f"{name}, {split}"
     return Corpus(corpus_name, [Shard(source, target, corpus_name, corpus_name)])
 
