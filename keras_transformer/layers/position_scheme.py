@@ -1,4 +1,4 @@
-"""What attention asks of relative positions."""
+"""The interface between attention and relative positions."""
 
 import keras
 
