@@ -33,6 +33,7 @@ BLOCKS = {
     "DropPathDecoderLayer": lambda cls: cls(2, 12, drop_path=0.5),
     "LayerScaleDecoderLayer": lambda cls: cls(2, 12, norm_first=True),
     "AdaptedDecoderLayer": lambda cls: cls(2, 12),
+    "ParallelDecoder": lambda cls: cls(2, 2, 12, norm_first=True),
     "WideningDecoder": lambda cls: cls(2, 2, 12, norm_first=True),
 }
 
@@ -79,6 +80,21 @@ def test_generated_tokens_are_those_of_full_passes(model):
     for _ in range(3):
         texts = np.concatenate([texts, numpy(model(texts))[:, -1:].argmax(-1)], axis=1)
     np.testing.assert_array_equal(generated.token_ids, texts[:, 3:])
+
+
+def test_parallel_sublayers_equal_their_sum(blocks):
+    layer = blocks["ParallelDecoderLayer"](2, 12, norm_first=True, dropout=0.0)
+    x = np.random.default_rng(5).normal(size=(2, 5, WIDTH)).astype("float32")
+    outputs = numpy(layer(x))
+    hidden = layer.self_attention_residual.norm(x)
+    attended = layer.self_attention(hidden, hidden, use_causal_mask=True)
+    expected = x + numpy(attended) + numpy(layer.feed_forward(hidden))
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+    # The feed-forward network has no normalization of its own, which nothing would train.
+    assert layer.feed_forward_residual.norm is None
+    layers = blocks["ParallelDecoder"](2, 2, 12)
+    layers.build((None, None, WIDTH))
+    assert {type(part) for part in layers.layers} == {blocks["ParallelDecoderLayer"]}
 
 
 def test_experts_by_hand(blocks):
