@@ -37,7 +37,7 @@ test-beam: $(VENV)-beam/installed
 LIGHT_TESTS := tests/package/light_install.py tests/package/test_loss_metrics_schedule.py tests/package/test_masks.py \
 	tests/examples/test_layer_examples.py tests/examples/test_layers_page.py
 LIGHT_TESTS_jax := tests/layers/test_encoder_decoder_layers.py tests/layers/test_keras_idioms.py \
-	tests/layers/test_layer_normalization.py tests/layers/test_tied_projection.py \
+	tests/layers/test_layer_normalization.py tests/layers/test_tied_projection.py tests/layers/test_blocks_page.py \
 	tests/layers/test_positional_embedding.py tests/layers/test_multi_head_attention.py::test_equals_numpy \
 	tests/models/test_transformer_model.py::test_a_state_may_grow_with_each_step tests/decoding/test_protocol.py \
 	tests/decoding/test_search_in_graphs.py::test_a_compiled_search_equals_a_plain_one

@@ -79,7 +79,9 @@ KINDS = {
         {"n": 1, "d": 2, "k": 1},
     ),
     "restricted self-attention": Kind(
-        lambda d, r: MultiHeadAttention(num_heads=1, key_dim=d, use_bias=False, neighborhood=r),
+        lambda d, r: MultiHeadAttention(
+            num_heads=1, key_dim=d, use_bias=False, sliding_window=(r + 1) // 2
+        ),
         lambda n, d, r: math.ceil((n - 1) / (r // 2)),
         {"n": 1, "d": 1, "r": 1},
     ),

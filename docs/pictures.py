@@ -65,12 +65,12 @@ def masks() -> Figure:
     panels = [
         ("padding", "x = PositionalEmbedding(...)(token_ids)", embedded, {}, {}),
         ("causal", "use_causal_mask=True", x, {}, {"use_causal_mask": True}),
-        ("neighborhood", "neighborhood=5", x, {"neighborhood": 5}, {}),
+        ("sliding window", "sliding_window=3", x, {"sliding_window": 3}, {}),
         (
-            "causal neighborhood",
-            "neighborhood=5, use_causal_mask=True",
+            "causal sliding window",
+            "sliding_window=3, use_causal_mask=True",
             x,
-            {"neighborhood": 5},
+            {"sliding_window": 3},
             {"use_causal_mask": True},
         ),
         (

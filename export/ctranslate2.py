@@ -38,8 +38,7 @@ _FIELD = re.compile(r"[^ \t\n]*")
 def export_ctranslate2(
     translator: Translator, output: str | os.PathLike[str], version: int | None = None
 ) -> pathlib.Path:
-    """Writes `output/<version>/`, a CTranslate2 model with the files of the tokenizers beside it,
-    and returns its path.
+    """Writes `output/<version>/`, a CTranslate2 model with tokenizers, and returns its path.
 
     The directory appears when it is complete and has scored some texts as the translator does. It
     holds float32 weights, which CTranslate2 can quantize when it loads them. Search settings are
@@ -63,15 +62,21 @@ def export_ctranslate2(
             (directory / "vmap.txt").write_text(vocabulary_map, encoding="utf-8")
         for name, tokenizer in translator.tokenizers.files().items():
             (directory / name).write_bytes(tokenizer.file_content)
-        source, target = (
-            [tokenizer.pieces(token_ids) for token_ids in tokenizer.tokenize(PROBES).to_list()]
-            for tokenizer in translator.tokenizers
-        )
+        source = _pieces_of_probes(translator.tokenizers.source)
+        target = _pieces_of_probes(translator.tokenizers.target)
         engine = ctranslate2.Translator(str(directory), compute_type="float32")
         scored = engine.score_batch(source, target, max_input_length=model.config.max_length)
         verify_scores([sum(result.log_probs) for result in scored], translator, "CTranslate2")
 
     return publish(output, version, write)
+
+
+def _pieces_of_probes(tokenizer: Tokenizer) -> list[list[str]]:
+    return [tokenizer.pieces(token_ids) for token_ids in tokenizer.tokenize(PROBES).to_list()]
+
+
+def _all_pieces(tokenizer: Tokenizer) -> list[str]:
+    return tokenizer.pieces(range(tokenizer.vocab_size))
 
 
 def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.TransformerSpec:
@@ -116,13 +121,12 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
     weights.setdefault("logits/kernel", weights["target_embedding"].T)
     _set_dense(spec.decoder.projection, weights, "logits")
 
-    source_pieces, pieces = (
-        tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in tokenizers
-    )
-    spec.register_source_vocabulary(source_pieces)
+    pieces = _all_pieces(tokenizers.target)
+    spec.register_source_vocabulary(_all_pieces(tokenizers.source))
     spec.register_target_vocabulary(pieces)
     spec.config.unk_token = pieces[Tokenizer.unk_id]
-    spec.config.bos_token = spec.config.decoder_start_token = pieces[Tokenizer.start_id]
+    spec.config.bos_token = pieces[Tokenizer.start_id]
+    spec.config.decoder_start_token = pieces[Tokenizer.start_id]
     spec.config.eos_token = pieces[Tokenizer.end_id]
     spec.config.add_source_eos = True
     spec.config.layer_norm_epsilon = model.encoder.epsilon
@@ -143,9 +147,8 @@ def _set_embedding(
         return
     # CTranslate2 would compute sinusoids in another order.
     num_positions = embedding.max_length or max(config.max_length, _POSITIONS)
-    stack.position_encodings.encodings = ops.convert_to_numpy(
-        embedding.encode_positions(ops.arange(num_positions))
-    )
+    encodings = embedding.encode_positions(ops.arange(num_positions))
+    stack.position_encodings.encodings = ops.convert_to_numpy(encodings)
 
 
 def _set_stack(
@@ -179,9 +182,8 @@ def _set_dense(
     spec: common_spec.LinearSpec, weights: Mapping[str, np.ndarray], *names: str
 ) -> None:
     """Sets the weights of a layer, or of several that are joined."""
-    spec.weight = np.ascontiguousarray(
-        np.concatenate([weights[f"{name}/kernel"].T for name in names])
-    )
+    kernels = [weights[f"{name}/kernel"].T for name in names]
+    spec.weight = np.ascontiguousarray(np.concatenate(kernels))
     if f"{names[0]}/bias" in weights:
         spec.bias = np.concatenate([weights[f"{name}/bias"] for name in names])
 
@@ -190,17 +192,18 @@ def _set_norm(
     spec: common_spec.LayerNormSpec, weights: Mapping[str, np.ndarray], name: str
 ) -> None:
     if hasattr(spec, "beta"):
-        spec.gamma, spec.beta = weights[f"{name}/gamma"], weights[f"{name}/beta"]
+        spec.gamma = weights[f"{name}/gamma"]
+        spec.beta = weights[f"{name}/beta"]
     else:
         spec.gamma = weights[f"{name}/scale"]
 
 
 def _vocabulary_map(shortlist: Candidates, tokenizers: TokenizerPair) -> str:
-    """Writes a shortlist as lines of a source piece, a tab, and target pieces; those of "" may be
-    anywhere."""
-    source_pieces, target_pieces = (
-        tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in tokenizers
-    )
+    """Writes a shortlist as lines of a source piece, a tab, and target pieces.
+
+    The target pieces of the source piece "" are candidates for any source.
+    """
+    target_pieces = _all_pieces(tokenizers.target)
     by_source = shortlist.by_source.numpy()
     # Every source ends with the end token, for which CTranslate2 does not look.
     always = np.concatenate([shortlist.always.numpy(), by_source[Tokenizer.end_id]])
@@ -209,9 +212,8 @@ def _vocabulary_map(shortlist: Candidates, tokenizers: TokenizerPair) -> str:
         pieces = [target_pieces[i] for i in np.unique(token_ids)]
         return f"{source_piece}\t{' '.join(piece for piece in pieces if _FIELD.fullmatch(piece))}\n"
 
-    lines = [
-        line(piece, ids)
-        for piece, ids in zip(source_pieces, by_source, strict=True)
-        if _FIELD.fullmatch(piece)
-    ]
-    return "".join([line("", always), *lines])
+    lines = [line("", always)]
+    for piece, token_ids in zip(_all_pieces(tokenizers.source), by_source, strict=True):
+        if _FIELD.fullmatch(piece):
+            lines.append(line(piece, token_ids))
+    return "".join(lines)

@@ -1,5 +1,4 @@
-"""The translator as a folder of Hugging Face's `transformers`: the inverse of
-`keras_transformer.pretrained`."""
+"""The translator as a folder of Hugging Face's `transformers`, which `import_model` reads."""
 
 import dataclasses
 import json
@@ -42,8 +41,8 @@ from .publishing import PROBES, Facts, publish, require_supported, transformer_o
 
 _log = logging.getLogger(__name__)
 
-# Splits texts within what looks like a special piece or a byte, which Unigram of `tokenizers` would
-# find there.
+# Splits texts inside what looks like a special piece or a byte, because Unigram of `tokenizers`
+# would find the piece there.
 _DIVIDED = "<(?=/s>|s>|pad>|unk>|0x[0-9A-F]{2}>)"
 _ARCHITECTURES = {"marian": "MarianMTModel", "blenderbot": "BlenderbotForConditionalGeneration"}
 
@@ -67,14 +66,13 @@ def export_hugging_face(
     version: int | None = None,
     facts: Facts | None = None,
 ) -> pathlib.Path:
-    """Writes `output/<version>/`, which `from_pretrained` of Hugging Face's `transformers` loads;
-    returns its path.
+    """Writes `output/<version>/` for Hugging Face's `from_pretrained`, and returns its path.
 
-    It holds float32 weights, the tokenizer, the search settings and a model card. A model that
-    normalizes after each sublayer, as the paper's, becomes a `MarianMTModel`; one that normalizes
-    first, a `BlenderbotForConditionalGeneration`, whose layers are the same. The folder appears
-    when it is complete and `import_model` has read from it a model that scores some texts as the
-    translator does.
+    The folder holds float32 weights, the tokenizer, the search settings and a model card. A model
+    that normalizes after each sublayer, like the paper's, becomes a `MarianMTModel`; a model that
+    normalizes first becomes a `BlenderbotForConditionalGeneration`, which has the same layers. The
+    folder appears when it is complete and `import_model` has read from it a model that scores some
+    texts as the translator does.
 
     Args:
         version: defaults to one more than the highest version.
@@ -91,11 +89,10 @@ def export_hugging_face(
     _warn_of_search(translator)
 
     def write(directory: pathlib.Path) -> None:
+        generation = _generation(translator.decoding, model.config, tokenizers)
         files = {
             "config.json": _to_json(_config(model.config, model_type, tokenizers)),
-            "generation_config.json": _to_json(
-                _generation(translator.decoding, model.config, tokenizers)
-            ),
+            "generation_config.json": _to_json(generation),
             **tokenizers.files,
             # `transformers` refuses a file that does not name its format.
             "model.safetensors": save(_weights(model, tokenizers), metadata={"format": "pt"}),
@@ -120,12 +117,8 @@ def _model_type(config: TransformerConfig) -> Literal["marian", "blenderbot"]:
         key_dim=key_dims,
         value_dim=key_dims,
     )
-    require(
-        config.epsilon <= EPSILON,
-        "model.epsilon",
-        f"at most the {EPSILON:g} of Hugging Face",
-        config.epsilon,
-    )
+    rule = f"at most the {EPSILON:g} of Hugging Face"
+    require(config.epsilon <= EPSILON, "model.epsilon", rule, config.epsilon)
     if not config.norm_first:
         return "marian"
     rule = "all for Hugging Face if norm_first=true"
@@ -137,23 +130,22 @@ def _warn_of_search(translator: Translator) -> None:
     """Logs how Hugging Face's search differs from ours."""
     decoding = translator.decoding
     if decoding.beam_size > 1 and decoding.length_penalty:
+        penalty = f"{decoding.length_penalty:g}"
         _log.warning(
-            f"Hugging Face divides scores by length ** {decoding.length_penalty:g}, not by ((5 + "
-            f"length) / 6) ** "
-            f"{decoding.length_penalty:g}: some translations differ; with --length-penalty 0, "
-            f"none do for this reason"
+            f"Hugging Face divides scores by length ** {penalty}, "
+            f"not by ((5 + length) / 6) ** {penalty}: some translations differ; "
+            "with --length-penalty 0, none do for this reason"
         )
     if translator.candidates is not None:
         _log.warning(
-            "Hugging Face searches the whole vocabulary, not the shortlist: some translations "
-            "differ"
+            "Hugging Face searches the whole vocabulary, not the shortlist: "
+            "some translations differ"
         )
     if decoding.tag is not None:
         (tag_id,) = translator.graph.codec.tag_ids
         _log.warning(
-            f"Hugging Face puts no tag in front of sources: for {decoding.tag}, token {tag_id} "
-            f"has to go before those "
-            "of each source"
+            "Hugging Face puts no tag in front of sources: "
+            f"for {decoding.tag}, token {tag_id} has to go before those of each source"
         )
     if decoding.placeholders:
         _log.warning(
@@ -168,7 +160,7 @@ def _warn_of_search(translator: Translator) -> None:
 def _config(config: TransformerConfig, model_type: str, tokenizers: _Tokenizers) -> dict[str, Any]:
     encoder_layers, decoder_layers = config.depths
     special = tokenizers.special_ids
-    return {
+    values = {
         "activation_dropout": config.activation_dropout,
         "activation_function": config.activation,
         "architectures": [_ARCHITECTURES[model_type]],
@@ -185,8 +177,6 @@ def _config(config: TransformerConfig, model_type: str, tokenizers: _Tokenizers)
         "encoder_attention_heads": config.num_heads,
         "encoder_ffn_dim": config.d_ff,
         "encoder_layers": encoder_layers,
-        # By default, Blenderbot repeats no three tokens of its source.
-        **({"encoder_no_repeat_ngram_size": 0} if model_type == "blenderbot" else {}),
         "eos_token_id": special["end"],
         "forced_eos_token_id": None,
         "is_encoder_decoder": True,
@@ -199,6 +189,10 @@ def _config(config: TransformerConfig, model_type: str, tokenizers: _Tokenizers)
         "use_cache": True,
         "vocab_size": len(tokenizers.ids),
     }
+    if model_type == "blenderbot":
+        # By default, Blenderbot repeats no three tokens of its source.
+        values["encoder_no_repeat_ngram_size"] = 0
+    return dict(sorted(values.items()))
 
 
 def _generation(
@@ -236,8 +230,9 @@ def _generation(
 def _weights(model: Transformer, tokenizers: _Tokenizers) -> dict[str, np.ndarray]:
     config = model.config
     weights = {name: _in_their_order(name, variable) for name, variable in named_weights(model)}
-    arrays = {"final_logits_bias": _logits_bias(weights.pop("logits/bias", None), tokenizers)[None]}
     ids = tokenizers.ids
+    logits_bias = _logits_bias(weights.pop("logits/bias", None), tokenizers)
+    arrays = {"final_logits_bias": logits_bias[None]}
     target_embedding = weights.pop("target_embedding")[ids]
     if config.tie_embeddings == "all":
         arrays["model.shared.weight"] = target_embedding
@@ -249,30 +244,30 @@ def _weights(model: Transformer, tokenizers: _Tokenizers) -> dict[str, np.ndarra
     if not (config.positions == "sinusoidal" and not config.norm_first):
         # Blenderbot's class has a table of positions; Marian's computes sinusoids if the file has
         # no table.
-        for side, embedding in (
-            ("encoder", model.source_embedding),
-            ("decoder", model.target_embedding),
-        ):
-            weights.pop("source_positions" if side == "encoder" else "target_positions", None)
-            positions = embedding.encode_positions(ops.arange(config.max_length))
-            arrays[f"model.{side}.embed_positions.weight"] = _in_their_order(
-                f"{side}_positions", positions
-            )
+        weights.pop("source_positions", None)
+        weights.pop("target_positions", None)
+        positions = ops.arange(config.max_length)
+        arrays["model.encoder.embed_positions.weight"] = _in_their_order(
+            "source_positions", model.source_embedding.encode_positions(positions)
+        )
+        arrays["model.decoder.embed_positions.weight"] = _in_their_order(
+            "target_positions", model.target_embedding.encode_positions(positions)
+        )
     for name, array in weights.items():
         arrays[their_name(name)] = array.T
-        # Every projection of these classes has a bias.
-        if (
-            name.endswith("/kernel")
-            and (bias := name.removesuffix("kernel") + "bias") not in weights
-        ):
-            arrays[their_name(bias)] = np.zeros(array.shape[1], "float32")
+        if name.endswith("/kernel"):
+            bias = name.removesuffix("kernel") + "bias"
+            if bias not in weights:
+                # Every projection of these classes has a bias.
+                arrays[their_name(bias)] = np.zeros(array.shape[1], "float32")
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
 def _in_their_order(name: str, weight: Tensor) -> np.ndarray:
     """Puts sines in front of cosines along the model's width, as their sinusoids are."""
     array = ops.convert_to_numpy(weight)
-    if (axis := model_axis(name)) is None:
+    axis = model_axis(name)
+    if axis is None:
         return array
     return np.take(array, np.argsort(interleaved(array.shape[axis])), axis=axis)
 
@@ -294,55 +289,57 @@ def _verify(path: pathlib.Path, translator: Translator) -> None:
     verify_scores(received, translator, "the model that was written")
 
 
+_EXAMPLE = """
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")
+inputs = tokenizer(["A dog runs."], return_tensors="pt", padding=True, truncation=True)
+tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
+```
+"""
+
+
 def _card(translator: Translator, architecture: str, facts: Facts) -> str:
-    languages = f" {facts.languages}" if facts.languages else ""
-    metadata = {
-        **({"language": facts.languages.split("-")} if facts.languages else {}),
-        **({"license": facts.license.lower()} if facts.license else {}),
-        "library_name": "transformers",
-        "pipeline_tag": "translation",
-    }
-    search = _to_json(dataclasses.asdict(translator.decoding)).decode()
-    return "\n".join(
-        [
-            "---",
-            *(f"{name}: {json.dumps(value)}" for name, value in metadata.items()),
-            "---",
-            f"# Translation model{languages}",
-            "",
-            f"A Transformer of {translator.model.config.num_parameters:,} parameters, as a "
-            f"`{architecture}`.",
-            "",
-            "```python",
-            "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer",
-            "",
-            'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
-            'model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")',
-            'inputs = tokenizer(["A dog runs."], return_tensors="pt", padding=True, '
-            "truncation=True)",
-            "tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)",
-            "```",
-            "",
-            "## Training",
-            "",
-            f"{facts.training or 'Unknown'}.",
-            "",
-            "## Quality",
-            "",
-            *([f"- {score}" for score in facts.scores] or ["Not measured."]),
-            "",
-            "## Search",
-            "",
-            "The scores were measured, and the model was written, with these settings of "
-            "keras3-transformer "
-            f"{__version__}; `generation_config.json` has what comes next to them:",
-            "",
-            "```json",
-            search,
-            "```",
-            "",
-        ]
-    )
+    metadata: dict[str, Any] = {}
+    title = "# Translation model"
+    if facts.languages:
+        metadata["language"] = facts.languages.split("-")
+        title += f" {facts.languages}"
+    if facts.license:
+        metadata["license"] = facts.license.lower()
+    metadata["library_name"] = "transformers"
+    metadata["pipeline_tag"] = "translation"
+    num_parameters = translator.model.config.num_parameters
+    lines = [
+        "---",
+        *(f"{name}: {json.dumps(value)}" for name, value in metadata.items()),
+        "---",
+        title,
+        "",
+        f"A Transformer of {num_parameters:,} parameters, as a `{architecture}`.",
+        *_EXAMPLE.splitlines(),
+        "",
+        "## Training",
+        "",
+        f"{facts.training or 'Unknown'}.",
+        "",
+        "## Quality",
+        "",
+        *([f"- {score}" for score in facts.scores] or ["Not measured."]),
+        "",
+        "## Search",
+        "",
+        "The scores were measured, and the model was written, with these settings of "
+        f"keras3-transformer {__version__}; `generation_config.json` has what comes next to them:",
+        "",
+        "```json",
+        _to_json(dataclasses.asdict(translator.decoding)).decode(),
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
 
 
 # Tokenizers.
@@ -352,8 +349,8 @@ def _tokenizers(tokenizers: TokenizerPair, max_length: int) -> _Tokenizers:
     """Writes tokenizers as Hugging Face reads them.
 
     A SentencePiece model that was trained here becomes a tokenizer.json, which needs no
-    SentencePiece; those of an imported model become the files that they were imported from. The end
-    token counts for `max_length`.
+    SentencePiece. The tokenizers of an imported model become the files that they were imported
+    from. The end token counts for `max_length`.
     """
     source, target = tokenizers
     if isinstance(source, PretrainedSentencePieceTokenizer) and isinstance(
@@ -362,33 +359,26 @@ def _tokenizers(tokenizers: TokenizerPair, max_length: int) -> _Tokenizers:
         return _marian_tokenizers(source, target, max_length)
     if not isinstance(target, SentencePieceTokenizer):
         raise ConfigError(
-            "tokenizer.kind must be bpe or unigram for Hugging Face; received "
-            "tokenizer.kind='wordpiece'"
+            "tokenizer.kind must be bpe or unigram for Hugging Face; "
+            "received tokenizer.kind='wordpiece'"
         )
-    require(
-        tokenizers.is_shared,
-        "tokenizer.shared",
-        "true for Hugging Face, unless the model was imported",
-        False,
-    )
-    config = _tokenizer_config("PreTrainedTokenizerFast", max_length) | {
-        "bos_token": "<s>",
-        "model_input_names": ["input_ids", "attention_mask"],
+    rule = "true for Hugging Face, unless the model was imported"
+    require(tokenizers.is_shared, "tokenizer.shared", rule, False)
+    config = _tokenizer_config("PreTrainedTokenizerFast", max_length)
+    config["bos_token"] = "<s>"
+    config["model_input_names"] = ["input_ids", "attention_mask"]
+    files = {
+        "tokenizer.json": _to_json(_tokenizer_json(parse_model(target.file_content))),
+        "tokenizer.model": target.file_content,
+        "tokenizer_config.json": _to_json(config),
     }
-    return _Tokenizers(
-        {
-            "tokenizer.json": _to_json(_tokenizer_json(parse_model(target.file_content))),
-            "tokenizer.model": target.file_content,
-            "tokenizer_config.json": _to_json(config),
-        },
-        list(range(target.vocab_size)),
-        {
-            "pad": Tokenizer.pad_id,
-            "unk": Tokenizer.unk_id,
-            "start": Tokenizer.start_id,
-            "end": Tokenizer.end_id,
-        },
-    )
+    special_ids = {
+        "pad": Tokenizer.pad_id,
+        "unk": Tokenizer.unk_id,
+        "start": Tokenizer.start_id,
+        "end": Tokenizer.end_id,
+    }
+    return _Tokenizers(files, list(range(target.vocab_size)), special_ids)
 
 
 def _to_json(values: object) -> bytes:
@@ -420,75 +410,67 @@ def _marian_tokenizers(
         source.vocab_size == target.vocab_size, "model.target_vocab_size", rule, target.vocab_size
     )
     is_shared = source.vocabulary == target.vocabulary
-    config = _tokenizer_config("MarianTokenizer", max_length) | {"separate_vocabs": not is_shared}
+    config = _tokenizer_config("MarianTokenizer", max_length)
+    config["separate_vocabs"] = not is_shared
     files = {
         "source.spm": source.original_model(),
         "target.spm": target.original_model(),
         "tokenizer_config.json": _to_json(config),
+        "vocab.json": _vocabulary_json(source),
     }
-    for name, tokenizer in {
-        "vocab.json": source,
-        **({} if is_shared else {"target_vocab.json": target}),
-    }.items():
-        pieces = ["</s>", "<unk>", *tokenizer.vocabulary[4:], "<pad>"]
-        files[name] = _to_json({piece: token_id for token_id, piece in enumerate(pieces)})
+    if not is_shared:
+        files["target_vocab.json"] = _vocabulary_json(target)
     # End and unknown token in front, and at the end the token that is both padding and start there.
     ids = [Tokenizer.end_id, Tokenizer.unk_id, *range(4, target.vocab_size), Tokenizer.start_id]
-    return _Tokenizers(files, ids, {"pad": len(ids) - 1, "unk": 1, "start": len(ids) - 1, "end": 0})
+    last = len(ids) - 1
+    return _Tokenizers(files, ids, {"pad": last, "unk": 1, "start": last, "end": 0})
+
+
+def _vocabulary_json(tokenizer: PretrainedSentencePieceTokenizer) -> bytes:
+    pieces = ["</s>", "<unk>", *tokenizer.vocabulary[4:], "<pad>"]
+    return _to_json({piece: token_id for token_id, piece in enumerate(pieces)})
 
 
 def _tokenizer_json(proto: ModelProto) -> dict[str, Any]:
-    """A pipeline of the package `tokenizers` that gives the ids, and the texts, of a
-    SentencePieceTokenizer."""
-    special = [proto.pieces[token_id].piece for token_id in range(4)]
-    # Tags and placeholders.
-    controls = [entry.piece for entry in proto.pieces[4:] if entry.type == SentencePiece.CONTROL]
-    divided = "|".join(
-        [_DIVIDED, *(f"{re.escape(piece[0])}(?={re.escape(piece[1:])})" for piece in controls)]
-    )
+    """Returns a pipeline of `tokenizers` with the ids and texts of a SentencePieceTokenizer."""
     is_bpe = proto.trainer_spec.model_type == proto.trainer_spec.BPE
+    special_pieces = [proto.pieces[token_id].piece for token_id in range(4)]
+    added_tokens = [
+        {
+            "id": token_id,
+            "content": piece,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+        for token_id, piece in enumerate(special_pieces)
+    ]
+    escapes = [_replace(character, escape) for character, escape in ESCAPES.items()]
+    unescapes = [_replace(escape, character) for character, escape in reversed(ESCAPES.items())]
     end = proto.pieces[Tokenizer.end_id].piece
-    text, appended = (
-        {"Sequence": {"id": "A", "type_id": 0}},
-        {"SpecialToken": {"id": end, "type_id": 0}},
-    )
-    second = {"Sequence": {"id": "B", "type_id": 0}}
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    second_text = {"Sequence": {"id": "B", "type_id": 0}}
+    appended = {"SpecialToken": {"id": end, "type_id": 0}}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [
-            dict(
-                id=i,
-                content=piece,
-                single_word=False,
-                lstrip=False,
-                rstrip=False,
-                normalized=False,
-                special=True,
-            )
-            for i, piece in enumerate(special)
-        ],
+        "added_tokens": added_tokens,
         "normalizer": {
             "type": "Sequence",
             "normalizers": [
-                *(_replace(character, escape) for character, escape in ESCAPES.items()),
+                *escapes,
                 {"type": "Prepend", "prepend": " "},
                 _replace(" ", SPACE),
             ],
         },
-        "pre_tokenizer": None
-        if is_bpe
-        else {
-            "type": "Split",
-            "pattern": {"Regex": divided},
-            "behavior": "Isolated",
-            "invert": False,
-        },
+        "pre_tokenizer": None if is_bpe else _splitter(proto),
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [text, appended],
-            "pair": [text, second, appended],
+            "pair": [text, second_text, appended],
             "special_tokens": {end: {"id": end, "ids": [Tokenizer.end_id], "tokens": [end]}},
         },
         "decoder": {
@@ -498,10 +480,24 @@ def _tokenizer_json(proto: ModelProto) -> dict[str, Any]:
                 {"type": "ByteFallback"},
                 {"type": "Fuse"},
                 {"type": "Strip", "content": " ", "start": 1, "stop": 0},
-                *(_replace(escape, character) for character, escape in reversed(ESCAPES.items())),
+                *unescapes,
             ],
         },
         "model": _bpe(proto) if is_bpe else _unigram(proto),
+    }
+
+
+def _splitter(proto: ModelProto) -> dict[str, Any]:
+    """Splits a text inside special pieces, tags and placeholders that stand in it."""
+    patterns = [_DIVIDED]
+    for entry in proto.pieces[4:]:
+        if entry.type == SentencePiece.CONTROL:
+            patterns.append(f"{re.escape(entry.piece[0])}(?={re.escape(entry.piece[1:])})")
+    return {
+        "type": "Split",
+        "pattern": {"Regex": "|".join(patterns)},
+        "behavior": "Isolated",
+        "invert": False,
     }
 
 
@@ -510,18 +506,20 @@ def _replace(old: str, new: str) -> dict[str, Any]:
 
 
 def _bpe(proto: ModelProto) -> dict[str, Any]:
-    """The merges join any two pieces that make a third, the most frequent first, as SentencePiece
-    does."""
+    """Returns a model that merges any two pieces that make a third, the most frequent first.
+
+    SentencePiece does the same.
+    """
     ids = {entry.piece: token_id for token_id, entry in enumerate(proto.pieces)}
     scores = {
         entry.piece: entry.score for entry in proto.pieces if entry.type == SentencePiece.NORMAL
     }
-    merges = [
-        (-score, ids[piece[:end]], [piece[:end], piece[end:]])
-        for piece, score in scores.items()
-        for end in range(1, len(piece))
-        if piece[:end] in scores and piece[end:] in scores
-    ]
+    merges = []
+    for piece, score in scores.items():
+        for end in range(1, len(piece)):
+            left, right = piece[:end], piece[end:]
+            if left in scores and right in scores:
+                merges.append((-score, ids[left], [left, right]))
     return {
         "type": "BPE",
         "unk_token": proto.pieces[Tokenizer.unk_id].piece,

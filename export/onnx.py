@@ -1,5 +1,4 @@
-"""The translator as two ONNX graphs: an encoder, and a decoder that adds one token at a time to its
-cache."""
+"""The translator as two ONNX graphs: an encoder, and one step of a decoder with its cache."""
 
 import os
 import pathlib
@@ -28,14 +27,14 @@ _OPSET = 18
 def export_onnx(
     translator: Translator, output: str | os.PathLike[str], version: int | None = None
 ) -> pathlib.Path:
-    """Writes `output/<version>/`: `encoder.onnx`, `decoder.onnx` and the files of the tokenizers;
-    returns its path.
+    """Writes `output/<version>/`, with `encoder.onnx` and `decoder.onnx`, and returns its path.
 
-    Batch and lengths are of any size. The encoder takes "source", int32 (batch, source length):
-    token ids with the end token, and 0 after it. It returns what the decoder attends to. The
-    decoder takes this; "token_ids", int32 (batch,), first the start token, then the token that was
-    chosen last; and a cache, "keys" and "values", float32 (layers, batch, heads, length, width),
-    first of length 0. It returns "logits", float32 (batch, target_vocab_size), and its next cache.
+    The files of the tokenizers are beside them. Batch and lengths are of any size. The encoder
+    takes "source", int32 (batch, source length): token ids with the end token, and 0 after it. It
+    returns what the decoder attends to. The decoder takes this; "token_ids", int32 (batch,), first
+    the start token, then the token that was chosen last; and a cache, "keys" and "values", float32
+    (layers, batch, heads, length, width), first of length 0. It returns "logits", float32 (batch,
+    target_vocab_size), and its next cache.
 
     The directory appears when it is complete and has scored some texts as the translator does.
     Tokenizers, search and shortlist are not part of the graphs.
@@ -74,16 +73,15 @@ def _convert_erfc(
 ) -> None:
     """Writes 1 - erf(x): GELU needs `Erfc`, which neither tf2onnx nor ONNX has."""
     one = graph.make_const(tf2onnx.utils.make_name(name), np.float32(1))
-    difference = graph.make_node(
-        "Sub", [one.output[0], graph.make_node("Erf", node.input).output[0]]
-    )
+    erf = graph.make_node("Erf", node.input)
+    difference = graph.make_node("Sub", [one.output[0], erf.output[0]])
     graph.replace_all_inputs(node.output[0], difference.output[0])
 
 
 def _encoder(model: Transformer) -> tf.types.experimental.GenericFunction:
-    @tf.function(
-        input_signature=[tf.TensorSpec((None, None), tf.int32, name="source")], autograph=False
-    )
+    source_spec = tf.TensorSpec((None, None), tf.int32, name="source")
+
+    @tf.function(input_signature=[source_spec], autograph=False)
     def encode(source: Tensor) -> Mapping[str, Tensor]:
         encoded, source_mask = model.encode(source)
         source_key_values = model.decoder.project_source(encoded)
@@ -98,23 +96,20 @@ def _encoder(model: Transformer) -> tf.types.experimental.GenericFunction:
 def _decoder(model: Transformer) -> tf.types.experimental.GenericFunction:
     # Keys and values: (layers, batch, heads, length, width)
     cached = model.decoder.layers[0].self_attention.init_cache(1, 1)
-    shapes = [
+    key_shape, value_shape = (
         (model.decoder.num_layers, None, tensor.shape[1], None, tensor.shape[3])
         for tensor in cached
-    ]
-    names = ("source_keys", "source_values", "keys", "values")
-
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec((None,), tf.int32, name="token_ids"),
-            tf.TensorSpec((None, None), tf.bool, name="source_mask"),
-            *(
-                tf.TensorSpec(shape, tf.float32, name=name)
-                for name, shape in zip(names, shapes * 2)
-            ),
-        ],
-        autograph=False,
     )
+    specs = [
+        tf.TensorSpec((None,), tf.int32, name="token_ids"),
+        tf.TensorSpec((None, None), tf.bool, name="source_mask"),
+        tf.TensorSpec(key_shape, tf.float32, name="source_keys"),
+        tf.TensorSpec(value_shape, tf.float32, name="source_values"),
+        tf.TensorSpec(key_shape, tf.float32, name="keys"),
+        tf.TensorSpec(value_shape, tf.float32, name="values"),
+    ]
+
+    @tf.function(input_signature=specs, autograph=False)
     def decode(
         token_ids: Tensor,
         source_mask: Tensor,
@@ -123,17 +118,16 @@ def _decoder(model: Transformer) -> tf.types.experimental.GenericFunction:
         keys: Tensor,
         values: Tensor,
     ) -> Mapping[str, Tensor]:
-        batch_size, position = ops.shape(keys)[1], ops.shape(keys)[3]
+        batch_size = ops.shape(keys)[1]
+        position = ops.shape(keys)[3]
         entries = CacheEntries(batch_size, beam_size=1, max_length=None, prefix=None)
         step = decoder_step(model.target_embedding, model.decoder, model.output_projection, entries)
         caches = [GrowingCache(*pair) for pair in zip(ops.unstack(keys), ops.unstack(values))]
-        source = [
-            KeyValues(*pair) for pair in zip(ops.unstack(source_keys), ops.unstack(source_values))
-        ]
+        source_pairs = zip(ops.unstack(source_keys), ops.unstack(source_values))
+        source = [KeyValues(*pair) for pair in source_pairs]
         # All entries of a row belong to its one hypothesis.
-        state = DecoderState(
-            ops.ones((batch_size, 1, position), "bool"), caches, (source, source_mask), ()
-        )
+        is_of_hypothesis = ops.ones((batch_size, 1, position), "bool")
+        state = DecoderState(is_of_hypothesis, caches, (source, source_mask), ())
         token_ids = ops.expand_dims(token_ids, 1)
         logits, state = step(token_ids, ops.zeros_like(token_ids), position, state)
         return {"logits": logits[:, 0], **_stacked(state.caches, "next_keys", "next_values")}
@@ -147,15 +141,16 @@ def _stacked(layers: Sequence[KeyValues], *names: str) -> dict[str, Tensor]:
 
 def _scores(directory: pathlib.Path, translator: Translator) -> np.ndarray:
     """The log probabilities of `PROBES`, each given as its own translation."""
-    encoder, decoder = (
-        onnxruntime.InferenceSession(directory / f"{name}.onnx") for name in ("encoder", "decoder")
-    )
+    encoder = onnxruntime.InferenceSession(directory / "encoder.onnx")
+    decoder = onnxruntime.InferenceSession(directory / "decoder.onnx")
     texts = tf.constant(PROBES)
     codec = TextCodec(translator.tokenizers, translator.model.config.max_length)
     source, labels = (encoded.token_ids.to_tensor() for encoded in codec.encode_pairs(texts, texts))
     names = ["source_mask", "source_keys", "source_values"]
     state = dict(zip(names, encoder.run(names, {"source": source.numpy()})))
-    state |= {name: state[f"source_{name}"][:, :, :, :0] for name in ("keys", "values")}
+    # The cache is empty at first.
+    state["keys"] = state["source_keys"][:, :, :, :0]
+    state["values"] = state["source_values"][:, :, :, :0]
     token_ids = np.full(len(PROBES), Tokenizer.start_id, "int32")
     scores = np.zeros(len(PROBES))
     for next_ids in labels.numpy().T:

@@ -1,5 +1,4 @@
-"""What all formats share: which models they hold, how these are checked, and versions that appear
-whole."""
+"""Parts of all exporters: supported options, a check of the scores, versions that appear whole."""
 
 import contextlib
 import dataclasses
@@ -21,41 +20,34 @@ from keras_transformer.translation import Translator
 
 # Texts that an exported model must treat as the translator does before its version appears.
 PROBES = ["", "A dog runs.", "Zwei Männer 123 🙂", "b" * 300]
-# The options of which every format holds any value. A new option is refused until a format names
-# it.
+# Every format holds any value of these options. A new option is refused until a format names it.
 _FREE = {
-    *(
-        "source_vocab_size",
-        "target_vocab_size",
-        "num_layers",
-        "num_encoder_layers",
-        "num_decoder_layers",
-        "d_model",
-    ),
-    *(
-        "d_ff",
-        "num_heads",
-        "key_dim",
-        "value_dim",
-        "dropout",
-        "attention_dropout",
-        "activation_dropout",
-        "norm_first",
-    ),
-    *(
-        "tie_embeddings",
-        "epsilon",
-        "attention_bias",
-        "logits_bias",
-        "feed_forward_bias",
-        "max_length",
-    ),
+    "source_vocab_size",
+    "target_vocab_size",
+    "num_layers",
+    "num_encoder_layers",
+    "num_decoder_layers",
+    "d_model",
+    "d_ff",
+    "num_heads",
+    "key_dim",
+    "value_dim",
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "norm_first",
+    "tie_embeddings",
+    "epsilon",
+    "attention_bias",
+    "logits_bias",
+    "feed_forward_bias",
+    "max_length",
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What a translator does not know of itself; None is unknown."""
+    """Facts for a model card that a translator does not know; None stands for unknown."""
 
     languages: str | None = None  # such as "en-de"
     license: str | None = None  # of the weights
@@ -81,19 +73,20 @@ def require_supported(
     defaults, but for those of which every format holds any value.
     """
     for field in dataclasses.fields(config):
-        if field.name in supported or field.name not in _FREE:
-            value, values = getattr(config, field.name), supported.get(field.name, (field.default,))
-            # As in a recipe: null and false, and text without quotes.
-            texts = [json.dumps(known).strip('"') for known in values]
-            rule = " or ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
-            require(value in values, f"model.{field.name}", f"{rule} for {format}", value)
+        if field.name in _FREE and field.name not in supported:
+            continue
+        value = getattr(config, field.name)
+        values = supported.get(field.name, (field.default,))
+        # As in a recipe: null and false, and text without quotes.
+        *texts, last = [json.dumps(known).strip('"') for known in values]
+        rule = f"{', '.join(texts)} or {last}" if texts else last
+        require(value in values, f"model.{field.name}", f"{rule} for {format}", value)
 
 
 def verify_scores(
     received: Sequence[float] | np.ndarray, translator: Translator, program: str
 ) -> None:
-    """Checks the log probabilities of `PROBES`, each given as its own translation, that an exported
-    model gives.
+    """Checks an exported model's log probabilities of `PROBES`, each as its own translation.
 
     Raises:
         VerificationError: They are not those of the translator.
@@ -113,9 +106,8 @@ def _version_path(output: str | os.PathLike[str], version: int | None) -> pathli
     """The path of a version, which does not exist yet: of the next one, if none is given."""
     output = pathlib.Path(output)
     if version is None:
-        versions = (
-            int(path.name) for path in output.glob("*") if re.fullmatch(r"[0-9]+", path.name)
-        )
+        names = [path.name for path in output.glob("*")]
+        versions = [int(name) for name in names if re.fullmatch(r"[0-9]+", name)]
         version = 1 + max(versions, default=0)
     require(version > 0, "version", "positive", version)
     path = output / str(version)
@@ -150,12 +142,11 @@ def publish(
         while True:
             path = _version_path(output, version)
             try:
-                with (
-                    contextlib.nullcontext()
-                    if card is None
-                    else _card_beside(path, temporary, card)
-                ):
+                if card is None:
                     rename(temporary, path)
+                else:
+                    with _card_beside(path, temporary, card):
+                        rename(temporary, path)
                 return path
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
@@ -166,8 +157,10 @@ def publish(
 def _card_beside(
     path: pathlib.Path, written: pathlib.Path, card: pathlib.PurePath
 ) -> Iterator[None]:
-    """Puts a copy of a version's card beside the versions, and takes it back if the version cannot
-    appear."""
+    """Puts a copy of a version's card beside the versions.
+
+    If the block fails, the card that was there before comes back.
+    """
     beside = path.with_name("README.md")
     previous = beside.read_bytes() if beside.is_file() else None
     title, rest = (written / card).read_text("utf-8").split("\n", 1)

@@ -1,5 +1,4 @@
-"""Requests to a new SavedModel: some warm up a server, others check that the model answers as the
-translator."""
+"""Requests to a new SavedModel: some warm up a server, others check the model's answers."""
 
 import contextlib
 import json
@@ -90,12 +89,10 @@ class _Rounding(NamedTuple):
     tolerance: float  # the largest difference between two answers
 
 
+_FLOAT32 = _Rounding(2**-20, 1e-4)
 # A GPU multiplies float32 in TF32, which has 11 bits; bfloat16 has 8.
-_FLOAT32, _TF32, _BFLOAT16 = (
-    _Rounding(2**-20, 1e-4),
-    _Rounding(2**-10, 2**-8),
-    _Rounding(2**-7, 2**-6),
-)
+_TF32 = _Rounding(2**-10, 2**-8)
+_BFLOAT16 = _Rounding(2**-7, 2**-6)
 # How many times the translator answers again with differently rounded weights.
 _MAX_NUDGES = 32
 _MAX_SECONDS = 3600
@@ -158,10 +155,15 @@ def verify(
     requests = [(name, signatures[name].request(TEXTS)) for name in functions]
     device, served = _run_session(path, requests, python)
     devices = (kind_of_device(), device)
-    rounding = _BFLOAT16 if precision == "bfloat16" else _TF32 if "GPU" in devices else _FLOAT32
+    if precision == "bfloat16":
+        rounding = _BFLOAT16
+    elif "GPU" in devices:
+        rounding = _TF32
+    else:
+        rounding = _FLOAT32
     compared = (
-        f"with a tolerance of {rounding.tolerance:.1g} for {precision} (translator: "
-        f"{devices[0]}, SavedModel: {device})"
+        f"with a tolerance of {rounding.tolerance:.1g} for {precision} "
+        f"(translator: {devices[0]}, SavedModel: {device})"
     )
     num_rounded = 0
     for (name, inputs), answer in zip(requests, served, strict=True):
@@ -169,9 +171,9 @@ def verify(
         for key, values in expected.items():
             received = answer[key]
             if (received.shape, received.dtype) != (values.shape, values.dtype):
-                answers = f"the SavedModel answers {received.dtype} {received.shape}"
                 raise VerificationError(
-                    f"{name}: {key}: {answers}, the translator {values.dtype} {values.shape}"
+                    f"{name}: {key}: the SavedModel answers {received.dtype} {received.shape}, "
+                    f"the translator {values.dtype} {values.shape}"
                 )
         differs = _differences(answer, expected, rounding)
         num_rounded += sum(int(elements.sum()) for elements in differs.values())
@@ -196,39 +198,35 @@ def _compute(function: Any, inputs: dict[str, tf.Tensor]) -> dict[str, np.ndarra
 def _differences(
     answer: dict[str, np.ndarray], expected: dict[str, np.ndarray], rounding: _Rounding
 ) -> dict[str, np.ndarray]:
-    """For each output, which elements are not those that are expected."""
-    differs = {
-        key: ~np.isclose(answer[key], values, rtol=rounding.tolerance, atol=rounding.tolerance)
-        if values.dtype.kind == "f"
-        else np.asarray(answer[key] != values)
-        for key, values in expected.items()
-    }
+    """Returns for each output which elements are not as expected."""
+    tolerance = rounding.tolerance
+    differs = {}
+    for key, values in expected.items():
+        if values.dtype.kind == "f":
+            differs[key] = ~np.isclose(answer[key], values, rtol=tolerance, atol=tolerance)
+        else:
+            differs[key] = np.asarray(answer[key] != values)
     if "position" in differs:
-        # The position with the greatest attention: if several are equal up to rounding, any of them
-        # is right.
-        positions, attention = answer["position"], expected["attention"]
+        # If the attention to several positions is equal up to rounding, any of them is right.
+        positions = answer["position"]
+        attention = expected["attention"]
         places = np.clip(positions, 0, attention.shape[-1] - 1)
         chosen = np.take_along_axis(attention, places[..., None], axis=-1)[..., 0]
-        is_greatest = (places == positions) & (
-            chosen >= attention.max(axis=-1) - 2 * rounding.tolerance
-        )
-        differs["position"] &= ~is_greatest
+        is_greatest = chosen >= attention.max(axis=-1) - 2 * tolerance
+        differs["position"] &= ~(is_greatest & (places == positions))
     return differs
 
 
 def _leave_out_undecided(
     differs: dict[str, np.ndarray], nudged: Sequence[Mapping[str, np.ndarray]]
 ) -> None:
-    """Changes `differs`: what rounding decides anew each time is no difference, nor are the numbers
-    of its text."""
+    """Removes from `differs` what rounding decides anew each time, and the numbers of its text."""
     is_undecided = np.zeros(len(TEXTS), bool)
     is_number = {key: bool(nudged) and nudged[0][key].dtype.kind == "f" for key in differs}
     for key, elements in differs.items():
         if elements.any() and not is_number[key]:
-            is_often_new = (
-                _num_unique(np.stack([answer[key][elements] for answer in nudged]))
-                >= len(nudged) / 4
-            )
+            answers = np.stack([answer[key][elements] for answer in nudged])
+            is_often_new = _num_unique(answers) >= len(nudged) / 4
             is_undecided[np.nonzero(elements)[0][is_often_new]] = True
             elements[elements] = ~is_often_new
     for key, elements in differs.items():
@@ -247,9 +245,12 @@ def _num_unique(
 
 @contextlib.contextmanager
 def _nudged(variables: Sequence[tf.Variable], unit: float, nudge: int) -> Iterator[None]:
-    """In this block, some weights are one unit larger or smaller: twice the number with every
-    fourth nudge."""
-    random, share = np.random.default_rng(nudge), 2.0 ** (nudge // 4 - _MAX_NUDGES // 4 + 1)
+    """Makes some weights one unit larger or smaller while the block runs.
+
+    With every fourth nudge, twice as many weights are changed.
+    """
+    random = np.random.default_rng(nudge)
+    share = 2.0 ** (nudge // 4 - _MAX_NUDGES // 4 + 1)
     weights = [variable for variable in variables if variable.dtype.is_floating]
     kept = [variable.numpy() for variable in weights]
     try:
@@ -263,19 +264,22 @@ def _nudged(variables: Sequence[tf.Variable], unit: float, nudge: int) -> Iterat
 
 
 def _first_difference(differs: np.ndarray, answer: np.ndarray, expected: np.ndarray) -> str:
-    """Describes the first element that differs, in three lines; of texts, what is around the first
-    other byte."""
+    """Describes the first element that differs, in three lines.
+
+    Texts are shown around the first byte that differs.
+    """
     place = tuple(np.argwhere(differs)[0])
-    received, wanted = answer[place], expected[place]
+    received = answer[place]
+    wanted = expected[place]
     if isinstance(wanted, bytes):
         begin = max(len(os.path.commonprefix([received, wanted])) - 20, 0)  # noqa: RUF071
-        received, wanted = (
-            shown(text[begin : begin + 60].decode(errors="replace")) for text in (received, wanted)
-        )
-    count = f"rounding does not explain {np.count_nonzero(differs)} of {differs.size} values"
+        received = shown(received[begin : begin + 60].decode(errors="replace"))
+        wanted = shown(wanted[begin : begin + 60].decode(errors="replace"))
     return (
-        f"{count}, the first for text {place[0] + 1}\nthe SavedModel answers {received}\nthe "
-        f"translator {wanted}"
+        f"rounding does not explain {np.count_nonzero(differs)} of {differs.size} values, "
+        f"the first for text {place[0] + 1}\n"
+        f"the SavedModel answers {received}\n"
+        f"the translator {wanted}"
     )
 
 

@@ -23,17 +23,20 @@ from .requests import verify, write_warmup_requests
 from .signatures import SIGNATURES, Signature, signatures_of
 
 _PACKAGES = ("tensorflow", "tensorflow-text", "keras")
-# What `make test-servers` tries, with the tensorflow-text of each.
+# The releases of TensorFlow that `make test-servers` tries, with the tensorflow-text of each.
 TRIED = {
-    **{"2.16.1": "2.16.1", "2.17.0": "2.17.0", "2.18.0": "2.18.0"},
-    **{"2.19.1": "2.19.0", "2.20.0": "2.20.1", "2.21.0": "2.21.1"},
+    "2.16.1": "2.16.1",
+    "2.17.0": "2.17.0",
+    "2.18.0": "2.18.0",
+    "2.19.1": "2.19.0",
+    "2.20.0": "2.20.1",
+    "2.21.0": "2.21.1",
 }
 CARD = pathlib.PurePath("assets.extra", "README.md")
 
 
 class Servable(tf.Module):
-    """What is saved: the weights, the tokenizers and the translator's graphs, one for each
-    signature.
+    """The content of a SavedModel: weights, tokenizers, and a graph for each signature.
 
     The Keras model itself is not tracked: TensorFlow Serving and the C API load a SavedModel in
     session mode, in which the variables of a tracked Keras model are not found.
@@ -54,18 +57,15 @@ class Servable(tf.Module):
         self.functions = {
             name: traced[signature.function] for name, signature in signatures.items()
         }
-        tensors = tf.nest.flatten(
-            [(function.inputs, function.outputs) for function in traced.values()]
-        )
-        # A SavedModel without these signatures loads without tensorflow-text.
-        self.tokenizers = (
-            list(translator.tokenizers) if any(t.dtype == tf.string for t in tensors) else []
-        )
+        # Without signatures that take or return text, a SavedModel loads without tensorflow-text.
+        self.tokenizers = []
+        inputs_and_outputs = [(function.inputs, function.outputs) for function in traced.values()]
+        if any(tensor.dtype == tf.string for tensor in tf.nest.flatten(inputs_and_outputs)):
+            self.tokenizers = list(translator.tokenizers)
 
 
 def graph_of(signature: Signature, translator: Translator) -> Any:
-    """Returns a signature as a `tf.function`, which is traced when it is first used; it takes its
-    inputs by name."""
+    """Returns a signature as a `tf.function`, which takes its inputs by name."""
     return tf.function(
         functools.partial(signature.function, translator),
         input_signature=list(signature.inputs.values()),
@@ -104,19 +104,14 @@ def export_servable(
     """
     known = signatures_of(translator)
     signatures = list(known) if signatures is None else signatures
+    rule = f"among {', '.join(known)}"
     for name in signatures:
-        require(name in known, "signatures", f"among {', '.join(known)}", name)
+        require(name in known, "signatures", rule, name)
     require(len(signatures) > 0, "signatures", "at least one name", signatures)
-    require(
-        serving_default in known, "serving_default", f"among {', '.join(known)}", serving_default
-    )
+    require(serving_default in known, "serving_default", rule, serving_default)
     is_used = serving_default == "translate" or "serving_default" in signatures
-    require(
-        is_used,
-        "serving_default",
-        "translate unless signatures include serving_default",
-        serving_default,
-    )
+    rule = "translate unless signatures include serving_default"
+    require(is_used, "serving_default", rule, serving_default)
     known = known | {"serving_default": known[serving_default]}
     chosen = {name: known[name] for name in signatures}
 
@@ -139,8 +134,10 @@ def export_servable(
 
 
 def _share_tensors(path: pathlib.Path, signatures: Mapping[SignatureName, Signature]) -> None:
-    """Makes signatures that are one use the same tensors: a server optimizes and warms up one graph
-    for them."""
+    """Makes equal signatures use the same tensors.
+
+    A server then optimizes and warms up one graph for them.
+    """
     saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
     definitions = saved_model.meta_graphs[0].signature_def
     first: dict[Any, str] = {}
@@ -156,52 +153,57 @@ def model_card(
     facts: Facts,
 ) -> str:
     """Returns the model card of a translator's SavedModel, which answers these signatures."""
-    model, decoding, tokenizers = (
-        translator.model.config,
-        translator.decoding,
-        translator.tokenizers,
-    )
+    model = translator.model.config
+    decoding = translator.decoding
     weights = saved_model / "variables" / "variables.data-00000-of-00001"
     with open(weights, "rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
+    megabytes = weights.stat().st_size / 1e6
     encoder_layers, decoder_layers = model.depths
-    beam = f"beam of {decoding.beam_size}, length penalty {decoding.length_penalty:g}"
+    vocabulary = f"{model.source_vocab_size:,} tokens"
+    if not translator.tokenizers.is_shared:
+        vocabulary += f" of the source language, {model.target_vocab_size:,} of the target"
+    search = "greedy"
+    if decoding.beam_size > 1:
+        search = f"beam of {decoding.beam_size}, length penalty {decoding.length_penalty:g}"
+    packages = [f"{name} {metadata.version(name)}" for name in _PACKAGES]
+    tried = [f"{version} (tensorflow-text {text})" for version, text in TRIED.items()]
     properties = {
         "Languages": facts.languages or "unknown",
         "Training": facts.training or "unknown",
         "License of the weights": facts.license or "unknown",
-        "Parameters": f"{model.num_parameters:,}, {translator.precision}, "
-        f"{weights.stat().st_size / 1e6:,.1f} MB",
-        "Layers": f"{encoder_layers} of the encoder, {decoder_layers} of the decoder, d_model "
-        f"{model.d_model}",
-        "Vocabulary": f"{model.source_vocab_size:,} tokens"
-        + (
-            ""
-            if tokenizers.is_shared
-            else f" of the source language, {model.target_vocab_size:,} of the target"
+        "Parameters": f"{model.num_parameters:,}, {translator.precision}, {megabytes:,.1f} MB",
+        "Layers": (
+            f"{encoder_layers} of the encoder, {decoder_layers} of the decoder, "
+            f"d_model {model.d_model}"
         ),
-        "Search": "greedy" if decoding.beam_size == 1 else beam,
-        **({"Tag": f"{decoding.tag}, in front of every source"} if decoding.tag else {}),
-        "Longest input": f"{model.max_length:,} tokens with the end token; of a longer text the "
-        f"end is not read, and "
-        "`truncated` is true",
-        "Longest document": f"{MAX_SENTENCES:,} sentences, or those that reach {MAX_TOKENS:,} "
-        f"tokens; divided by the "
-        f"rules for {translator.language or 'unknown languages'}",
-        "Longest output": f"{decoding.max_extra_tokens:,} tokens more than the input, at most "
-        f"{model.max_length:,}",
-        "SHA-256 of the weights": f"`{checksum}` (`variables/{weights.name}`)",
-        "Written by": ", ".join(
-            [
-                f"keras3-transformer {__version__}",
-                *(f"{name} {metadata.version(name)}" for name in _PACKAGES),
-            ]
-        ),
-        "Servers": "SavedModels of this release were tried with TensorFlow "
-        + ", ".join(f"{version} (tensorflow-text {text})" for version, text in TRIED.items()),
+        "Vocabulary": vocabulary,
+        "Search": search,
     }
+    if decoding.tag:
+        properties["Tag"] = f"{decoding.tag}, in front of every source"
+    properties |= {
+        "Longest input": (
+            f"{model.max_length:,} tokens with the end token; of a longer text the end is not "
+            "read, and `truncated` is true"
+        ),
+        "Longest document": (
+            f"{MAX_SENTENCES:,} sentences, or those that reach {MAX_TOKENS:,} tokens; "
+            f"divided by the rules for {translator.language or 'unknown languages'}"
+        ),
+        "Longest output": (
+            f"{decoding.max_extra_tokens:,} tokens more than the input, "
+            f"at most {model.max_length:,}"
+        ),
+        "SHA-256 of the weights": f"`{checksum}` (`variables/{weights.name}`)",
+        "Written by": ", ".join([f"keras3-transformer {__version__}", *packages]),
+        "Servers": (f"SavedModels of this release were tried with TensorFlow {', '.join(tried)}"),
+    }
+    title = "# Translation model"
+    if facts.languages:
+        title += f" {facts.languages}"
     lines = [
-        f"# Translation model{f' {facts.languages}' if facts.languages else ''}",
+        title,
         "",
         "A SavedModel for TensorFlow Serving. Tokenizers and search are in its graph.",
         "",
@@ -216,14 +218,12 @@ def model_card(
         "Texts are UTF-8; bytes that are not are read as U+FFFD.",
     ]
     for name, signature in signatures.items():
-        tensors = {
-            f"input `{key}`": f"{spec.dtype.name} "
-            f"{'(batch,)' if spec.shape.rank == 1 else '(batch, length)'}"
-            for key, spec in signature.inputs.items()
-        }
-        tensors |= {
-            f"output `{key}`": description for key, description in signature.outputs.items()
-        }
+        tensors = {}
+        for key, spec in signature.inputs.items():
+            shape = "(batch,)" if spec.shape.rank == 1 else "(batch, length)"
+            tensors[f"input `{key}`"] = f"{spec.dtype.name} {shape}"
+        for key, description in signature.outputs.items():
+            tensors[f"output `{key}`"] = description
         lines += ["", f"### `{name}`", "", signature.description, "", *_table(tensors)]
     return "\n".join(lines) + "\n"
 

@@ -1,7 +1,8 @@
-"""A program that answers requests with a SavedModel as TensorFlow Serving does: in a session,
-without this package.
+"""Answers requests with a SavedModel in a session, as TensorFlow Serving does.
 
-python session_mode.py SAVED_MODEL < requests > answers
+This program does not import the package:
+
+    python session_mode.py SAVED_MODEL < requests > answers
 
 Requests are JSON: a list of [name of the signature, {name: tensor}], where a tensor is a serialized
 TensorProto in Base64. So are the answers: [kind of device, list of {name: tensor}].
@@ -23,17 +24,15 @@ _PYTHON = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
 
 
 def check_operations(meta_graph: MetaGraphDef) -> None:
-    """Ends the program if a graph holds an operation that neither TensorFlow nor tensorflow-text
-    registers."""
+    """Ends the program if a graph holds an operation that a model server does not register."""
     libraries = pathlib.Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so")
     # Modules with a function for each operation.
     registered = {name for path in libraries for name in dir(tf.load_op_library(str(path)))}
     registered |= set(dir(tf.raw_ops)) - _PYTHON
     functions = meta_graph.graph_def.library.function
-    nodes = [
-        *meta_graph.graph_def.node,
-        *(node for function in functions for node in function.node_def),
-    ]
+    nodes = list(meta_graph.graph_def.node)
+    for function in functions:
+        nodes += function.node_def
     used = {node.op for node in nodes} - {function.signature.name for function in functions}
     unknown = {name for name in used if name.replace(">", "_") not in registered}
     if unknown:
@@ -66,7 +65,8 @@ def main(path: str) -> None:
         answers = [
             answer(session, meta_graph.signature_def[name], tensors) for name, tensors in requests
         ]
-    json.dump(["GPU" if tf.config.list_physical_devices("GPU") else "CPU", answers], sys.stdout)
+    device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    json.dump([device, answers], sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""What a servable answers: its signatures, each a thin wrapper of a function of the translator's
-graph.
+"""The signatures of a servable: each is a thin wrapper of a function of the translator's graph.
 
 Every output has the batch first, so that REST's row format works. Outputs with a length for each
 text are padded.
@@ -21,10 +20,11 @@ Texts = Annotated[Tensor, "string (batch,)"]
 PaddedIds = Annotated[Tensor, "int32 (batch, length)"]
 Limits = Annotated[Tensor, "int32 (batch,)"]
 _SPECS = {
-    **{
-        name: tf.TensorSpec([None], tf.string, name)
-        for name in ("text", "prefix", "tag", "source", "target")
-    },
+    "text": tf.TensorSpec([None], tf.string, "text"),
+    "prefix": tf.TensorSpec([None], tf.string, "prefix"),
+    "tag": tf.TensorSpec([None], tf.string, "tag"),
+    "source": tf.TensorSpec([None], tf.string, "source"),
+    "target": tf.TensorSpec([None], tf.string, "target"),
     "max_length": tf.TensorSpec([None], tf.int32, "max_length"),
     "token_id": tf.TensorSpec([None, None], tf.int32, "token_id"),
 }
@@ -34,10 +34,10 @@ class Signature(NamedTuple):
     """One way to call a servable."""
 
     description: str
-    function: Callable[
-        ..., dict[str, Tensor]
-    ]  # computes the outputs by name from a translator and the inputs
-    outputs: dict[str, str]  # by name, described
+    # Computes the outputs by name from a translator and the inputs.
+    function: Callable[..., dict[str, Tensor]]
+    # The description of each output by its name.
+    outputs: dict[str, str]
     # Turns texts into values of the inputs.
     example: Callable[[Sequence[str | bytes]], dict[str, Sequence[object]]] = lambda texts: {
         "text": texts
@@ -150,16 +150,20 @@ def _pair(
 
 
 _SOURCE = {
-    "source_length": "int (batch,), the number of tokens of the text with its end token, before "
-    "it was truncated",
+    "source_length": (
+        "int (batch,), the number of tokens of the text with its end token, before it was truncated"
+    ),
     "truncated": "bool (batch,), whether the text was too long and its end was not read",
 }
 _PAIR = {
-    "source_length": "int (batch,), the number of tokens of the source with its end token, before "
-    "it was truncated",
+    "source_length": (
+        "int (batch,), the number of tokens of the source with its end token, "
+        "before it was truncated"
+    ),
     "target_length": "int (batch,), likewise of the target",
-    "truncated": "bool (batch,), whether one of the two texts was too long and its end was not "
-    "read",
+    "truncated": (
+        "bool (batch,), whether one of the two texts was too long and its end was not read"
+    ),
 }
 
 _TRANSLATE = Signature(
@@ -181,23 +185,25 @@ SIGNATURES: dict[SignatureName, Signature] = {
         _translate_n_best,
         {
             "text": "string (batch, beam size), the translations, the best first",
-            "score": "float (batch, beam size), their log probabilities, divided by the length "
-            "penalty; about "
-            "-3.4e38 where there are fewer translations",
+            "score": (
+                "float (batch, beam size), their log probabilities, divided by the length penalty; "
+                "about -3.4e38 where there are fewer translations"
+            ),
             **_SOURCE,
         },
     ),
     "translate_with_prefix": Signature(
-        "Translates texts; each translation begins with a given text, which should end where a "
-        "word does. `max_length` "
-        "is the most tokens of a translation with its prefix and its end token, or 0 for no more "
-        "than the usual limit.",
+        "Translates texts; each translation begins with a given text, "
+        "which should end where a word does. "
+        "`max_length` is the most tokens of a translation with its prefix and its end token, "
+        "or 0 for no more than the usual limit.",
         _translate_with_prefix,
         {
             "text": "string (batch,), the translation with its prefix",
-            "score": "float (batch,), the log probability of what comes after the prefix, divided "
-            "by the length "
-            "penalty",
+            "score": (
+                "float (batch,), the log probability of what comes after the prefix, "
+                "divided by the length penalty"
+            ),
             **_SOURCE,
         },
         lambda texts: {
@@ -207,24 +213,27 @@ SIGNATURES: dict[SignatureName, Signature] = {
         },
     ),
     "translate_document": Signature(
-        "Translates texts of any number of sentences, each sentence by itself. The white space "
-        "between them stays as "
-        "it is; a sentence that is too long is divided at commas or spaces.",
+        "Translates texts of any number of sentences, each sentence by itself. "
+        "The white space between them stays as it is; "
+        "a sentence that is too long is divided at commas or spaces.",
         _translate_document,
         {
             "text": "string (batch,), the translation",
-            "truncated": "bool (batch,), whether a part of the text was not read: a word without "
-            "end, or what "
-            f"comes after {MAX_SENTENCES:,} sentences or {MAX_TOKENS:,} tokens",
+            "truncated": (
+                "bool (batch,), whether a part of the text was not read: a word without end, "
+                f"or what comes after {MAX_SENTENCES:,} sentences or {MAX_TOKENS:,} tokens"
+            ),
         },
     ),
     "translate_tokens": Signature(
-        "Translates texts that the client splits into tokens and joins again. Its graph needs no "
-        "tensorflow-text.",
+        "Translates texts that the client splits into tokens and joins again. "
+        "Its graph needs no tensorflow-text.",
         _translate_tokens,
         {
-            "token_id": "int (batch, length), the ids of the translation's tokens, with the end "
-            "token; then zeros",
+            "token_id": (
+                "int (batch, length), the ids of the translation's tokens, "
+                "with the end token; then zeros"
+            ),
             "score": "float (batch,), as that of `translate`",
         },
         lambda texts: {
@@ -238,28 +247,34 @@ SIGNATURES: dict[SignatureName, Signature] = {
         _score,
         {
             "log_prob": "float (batch,), the natural logarithm of the target's probability",
-            "token_log_prob": "float (batch, target length), those of its tokens, with the end "
-            "token; then zeros",
+            "token_log_prob": (
+                "float (batch, target length), those of its tokens, with the end token; then zeros"
+            ),
             **_PAIR,
         },
         lambda texts: {"source": texts, "target": texts[::-1]},
     ),
     "align": Signature(
-        "Finds which tokens of its source each token of a given translation comes from, by the "
-        "attention of the "
-        "decoder.",
+        "Finds which tokens of its source each token of a given translation comes from, "
+        "by the attention of the decoder.",
         _align,
         {
-            "source_token": "string (batch, source length), the tokens of the source, with the "
-            'end token; then ""',
-            "target_token": "string (batch, target length), the tokens of the target, with the "
-            'end token; then ""',
-            "position": "int (batch, target length), for each token of the target the position in "
-            "the source, from 0, "
-            "that it attends to most; then -1",
-            "attention": "float (batch, target length, source length), rows that sum to 1: how "
-            "much each token of the "
-            "target attends to each of the source; then rows of zeros",
+            "source_token": (
+                "string (batch, source length), the tokens of the source, "
+                'with the end token; then ""'
+            ),
+            "target_token": (
+                "string (batch, target length), the tokens of the target, "
+                'with the end token; then ""'
+            ),
+            "position": (
+                "int (batch, target length), for each token of the target the position in the "
+                "source, from 0, that it attends to most; then -1"
+            ),
+            "attention": (
+                "float (batch, target length, source length), rows that sum to 1: how much each "
+                "token of the target attends to each of the source; then rows of zeros"
+            ),
             **_PAIR,
         },
         lambda texts: {"source": texts, "target": texts[::-1]},
@@ -274,9 +289,8 @@ SIGNATURES: dict[SignatureName, Signature] = {
         },
     ),
     "detokenize": Signature(
-        "Joins ids of tokens into texts of the target language. Special ids, such as 0, and what "
-        "is no id of the "
-        "vocabulary are ignored.",
+        "Joins ids of tokens into texts of the target language. "
+        "Special ids, such as 0, and what is no id of the vocabulary are ignored.",
         _detokenize,
         {"text": "string (batch,), the texts"},
         lambda texts: {
@@ -287,9 +301,10 @@ SIGNATURES: dict[SignatureName, Signature] = {
         "Computes vectors by which similar texts can be found.",
         _encode,
         {
-            "embedding": "float (batch, d_model), the mean of the encoder's outputs over the "
-            "tokens of the text, with "
-            "the end token",
+            "embedding": (
+                "float (batch, d_model), the mean of the encoder's outputs over the tokens of the "
+                "text, with the end token"
+            ),
             **_SOURCE,
         },
     ),
@@ -297,21 +312,21 @@ SIGNATURES: dict[SignatureName, Signature] = {
 
 
 def signatures_of(translator: Translator) -> dict[SignatureName, Signature]:
-    """Returns all signatures of a translator: `SIGNATURES`, and one with tags if its vocabulary has
-    any."""
+    """Returns all signatures of a translator: `SIGNATURES`, and one for tags if it has any."""
     tags = list(translator.tokenizers.source.tags)
     if not tags:
         return SIGNATURES
+
+    def example(texts: Sequence[str | bytes]) -> dict[str, Sequence[object]]:
+        values = ["", *tags]
+        return {"text": texts, "tag": [values[i % len(values)] for i, _ in enumerate(texts)]}
+
     with_tag = Signature(
-        "Translates texts, each with a tag in front, such as the language to translate into; an "
-        "empty tag stands for "
-        f"{translator.decoding.tag or 'none'}. The tags are {listed(tags)}; another one is an "
-        f"error.",
+        "Translates texts, each with a tag in front, such as the language to translate into; "
+        f"an empty tag stands for {translator.decoding.tag or 'none'}. "
+        f"The tags are {listed(tags)}; another one is an error.",
         _translate_with_tag,
         SIGNATURES["translate"].outputs,
-        lambda texts: {
-            "text": texts,
-            "tag": [["", *tags][i % (1 + len(tags))] for i, _ in enumerate(texts)],
-        },
+        example,
     )
     return {**SIGNATURES, "translate_with_tag": with_tag}

@@ -4,7 +4,7 @@ A layer's constructor checks an argument where it becomes an attribute:
 
     self.num_heads = positive_int("num_heads", num_heads)
 
-NumPy's integers become ints, and integers given for floats stay as they are. A bool is not a number.
+NumPy's integers become ints, and integers given for floats stay as they are. A bool is no number.
 With `optional=True`, None is accepted as well.
 
 The fields of a configuration name the same functions (`config/values.py`), and so do the options of
@@ -182,7 +182,7 @@ def picture_path(name: str, value: Any) -> Any:
 
 
 def list_of(name: str, value: Any, item: Callable[..., Any], *, optional: bool = False) -> Any:
-    """Returns a list of one or more values, each of which passes the check `item`."""
+    """Returns a list of one or more values that pass the check `item`."""
     if value is None and optional:
         return None
     is_valid = isinstance(value, list) and len(value) > 0

@@ -19,7 +19,11 @@ PADDING_ID = 0
 def implicit_mask(tensor: Tensor) -> Tensor | None:
     """Returns the mask that Keras attached to a tensor, or None.
 
-    Keras passes it to a layer's `mask` argument only if the layer is called with a single tensor.
+    Keras passes it to a layer by itself in two cases: to `mask` if the layer is called with a single
+    tensor, and to `NAME_mask` for each tensor argument `NAME` if it is called with several. Layers
+    call this function where neither applies, as for `inputs` next to an `attention_mask`. A bare
+    operation between two layers, such as `x * 2`, loses the mask.
+
     JAX's tensors cannot hold it as an attribute, and Keras has no public function that finds it.
     """
     return get_keras_mask(tensor)
@@ -94,7 +98,9 @@ def causal_mask(query_positions: Tensor, key_positions: Tensor) -> Tensor:
     Returns:
         bool (1 or batch, number of queries, number of keys).
     """
-    return _with_batch_axis(query_positions[..., :, None] >= key_positions[..., None, :])
+    # Not by an index with an ellipsis, of which tf2onnx makes a graph that does not load.
+    queries, keys = ops.expand_dims(query_positions, -1), ops.expand_dims(key_positions, -2)
+    return _with_batch_axis(queries >= keys)
 
 
 def sliding_window_mask(
@@ -116,7 +122,7 @@ def sliding_window_mask(
     Returns:
         bool (1 or batch, number of queries, number of keys).
     """
-    distance = key_positions[..., None, :] - query_positions[..., :, None]
+    distance = ops.expand_dims(key_positions, -2) - ops.expand_dims(query_positions, -1)
     farthest = 0 if use_causal_mask else sliding_window - 1
     mask = ops.logical_and(distance >= 1 - sliding_window, distance <= farthest)
     return _with_batch_axis(mask)

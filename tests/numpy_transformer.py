@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer import RotaryPositions
+
 
 def normal(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
@@ -36,14 +38,22 @@ def dense(layer, x):
 
 
 def multi_head_attention(
-    layer, query, value, key=None, mask=None, causal=False, positions=None, key_positions=None
+    layer,
+    query,
+    value,
+    key=None,
+    mask=None,
+    causal=False,
+    positions=None,
+    key_positions=None,
+    bias=0.0,
 ):
     """The output and the weights. Rows attend to what `mask` lets through, or get zeros.
 
     `mask` broadcasts to (batch, target length, source length), or, with an axis for the heads, to
     (batch, num_heads, target length, source length). `causal` leaves only what is not later, and is
     what T5's buckets depend on. With positions, each (batch, length), `mask` alone says what is
-    attended to.
+    attended to. `bias` is added to the scores, and broadcasts as `mask` does.
     """
     key = value if key is None else key
     key_dim = layer.key_dim
@@ -62,7 +72,9 @@ def multi_head_attention(
     queries = compared(layer, "query", dense(layer.query_dense, query), layer.num_heads, positions)
     keys = compared(layer, "key", dense(layer.key_dense, key), key_value_heads, key_positions)
     values = split_heads(dense(layer.value_dense, value), key_value_heads)
-    bias = score_bias(layer, key_positions[:, None, :] - positions[:, :, None], causal)
+    bias = np.asarray(bias, "float64")
+    bias = bias[:, None] if bias.ndim == 3 else bias
+    bias = bias + score_bias(layer, key_positions[:, None, :] - positions[:, :, None], causal)
     bias = np.broadcast_to(bias, mask.shape)
     weights = np.zeros((batch, layer.num_heads, target_length, source_length))
     heads = np.zeros((batch, layer.num_heads, target_length, layer.value_dim or key_dim))
@@ -75,7 +87,8 @@ def multi_head_attention(
                 if len(attended) == 0:
                     continue
                 scores = keys[b, shared, attended] @ queries[b, head, row] / math.sqrt(key_dim)
-                exponentials = np.exp(scores + bias[b, head, row, attended])
+                scores = scores + bias[b, head, row, attended]
+                exponentials = np.exp(scores - scores.max())
                 weights[b, head, row, attended] = exponentials / exponentials.sum()
                 heads[b, head, row] = weights[b, head, row] @ values[b, shared]
     concatenated = heads.transpose(0, 2, 1, 3).reshape(batch, target_length, -1)
@@ -96,21 +109,61 @@ def compared(layer, name, rows, num_heads, positions):
     heads = split_heads(rows, num_heads)
     if layer.query_key_norm:
         heads = rms_norm(getattr(layer, f"{name}_norm"), heads)
-    return rotated(heads, positions[:, None, :]) if layer.relative_positions == "rotary" else heads
+    scheme = layer.relative_positions
+    if isinstance(scheme, RotaryPositions):
+        frequencies, magnitude = rotary_frequencies(heads.shape[-1], scheme)
+        return magnitude * rotated(heads, positions[:, None, :], frequencies)
+    return rotated(heads, positions[:, None, :]) if scheme == "rotary" else heads
 
 
-def rotated(vectors, positions):
+def rotated(vectors, positions, frequencies=None):
     """Su et al. 2021, equation 34, with the halves of a vector in the places of its even and odd
     elements."""
     width = vectors.shape[-1]
     half = width // 2
+    if frequencies is None:
+        frequencies = [10000 ** (-2 * i / width) for i in range(half)]
     turned = np.zeros_like(vectors, "float64")
     for i in range(half):
-        angles = positions / 10000 ** (2 * i / width)
+        angles = positions * frequencies[i]
         first, second = vectors[..., i], vectors[..., i + half]
         turned[..., i] = first * np.cos(angles) - second * np.sin(angles)
         turned[..., i + half] = first * np.sin(angles) + second * np.cos(angles)
     return turned
+
+
+def rotary_frequencies(width, scheme):
+    """The angle per position of each pair of features, and the factor on queries and keys."""
+    frequencies, factor = [], scheme.factor
+    for i in range(width // 2):
+        frequency = scheme.base ** (-2 * i / width)
+        if scheme.scaling == "linear":
+            # Chen et al. 2023, equation 4: position m is taken for m / factor.
+            frequency = frequency / factor
+        elif scheme.scaling == "ntk":
+            # Peng et al. 2023, definition 1.
+            frequency = (scheme.base * factor ** (width / (width - 2))) ** (-2 * i / width)
+        elif scheme.scaling == "yarn":
+            # Their section 3.2, with the ramp of their program: by the number of the pair.
+            first = math.floor(pair_that_turns(scheme.beta_fast, width, scheme))
+            last = math.ceil(pair_that_turns(scheme.beta_slow, width, scheme))
+            first, last = max(first, 0), min(last, width - 1)
+            if i >= last:
+                share = 1.0
+            elif i <= first:
+                share = 0.0
+            else:
+                share = (i - first) / (last - first)
+            frequency = (1 - share) * frequency + share * frequency / factor
+        frequencies.append(frequency)
+    # Their equation 22, the square root of 1 / t.
+    return frequencies, 0.1 * math.log(factor) + 1 if scheme.scaling == "yarn" else 1.0
+
+
+def pair_that_turns(times, width, scheme):
+    """The number i, not whole, of which base^(2i / width) * 2 pi fits so often into the length."""
+    wavelength = scheme.original_max_length / times
+    return width / 2 * math.log(wavelength / (2 * math.pi)) / math.log(scheme.base)
 
 
 def score_bias(layer, distances, causal):
@@ -119,7 +172,7 @@ def score_bias(layer, distances, causal):
         return -np.array(alibi_slopes(layer.num_heads))[:, None, None] * np.abs(distances)[:, None]
     if layer.relative_positions == "t5":
         buckets = np.vectorize(t5_bucket)(distances, causal)
-        return np.moveaxis(array(layer.relative_bias.embeddings)[buckets], -1, 1)
+        return np.moveaxis(array(layer.position_scheme.embeddings)[buckets], -1, 1)
     return np.zeros((1, 1, 1, 1))
 
 
@@ -152,12 +205,12 @@ def t5_bucket(distance, causal, buckets=32, max_distance=128):
     return first + min(logarithmic, buckets - 1)
 
 
-def neighborhood_mask(length, neighborhood):
+def window_mask(length, sliding_window):
     """The positions that each position attends to in restricted self-attention (section 4); all if
     None."""
     positions = np.arange(length)
-    reach = length if neighborhood is None else (neighborhood - 1) // 2
-    return np.abs(positions[:, None] - positions[None, :]) <= reach
+    window = length if sliding_window is None else sliding_window
+    return np.abs(positions[:, None] - positions[None, :]) < window
 
 
 def layer_norm(layer, x):
@@ -198,41 +251,47 @@ def feed_forward(layer, x):
     return dense(layer.output_dense, activation(dense(layer.hidden_dense, x)))
 
 
-def encoder_layer(layer, x, mask=None, causal=False):
-    return decoder_layer(layer, x, target_mask=mask, causal=causal)
+def encoder_layer(layer, x, mask=None, causal=False, bias=0.0):
+    return decoder_layer(layer, x, target_mask=mask, causal=causal, bias=bias)
 
 
-def decoder_layer(layer, x, source=None, target_mask=None, source_mask=None, causal=True):
-    """Masks are (batch, length), True = a real token."""
-    mask = neighborhood_mask(x.shape[1], layer.neighborhood)
+def decoder_layer(
+    layer, x, source=None, target_mask=None, source_mask=None, causal=True, bias=0.0, cross_bias=0.0
+):
+    """Masks are (batch, length), True = a real token. Biases are those of attention's scores."""
+    mask = window_mask(x.shape[1], layer.sliding_window)
     if target_mask is not None:
         mask = mask & target_mask[:, None, :]
-    x = residual(
-        layer.attention_residual,
-        x,
-        lambda hidden: multi_head_attention(
-            layer.attention, hidden, hidden, mask=mask, causal=causal
-        )[0],
-    )
-    if source is not None:
-        mask = None if source_mask is None else source_mask[:, None, :]
-        x = residual(
-            layer.source_attention_residual,
-            x,
-            lambda h: multi_head_attention(layer.source_attention, h, source, mask=mask)[0],
+
+    def attend(hidden):
+        outputs, _ = multi_head_attention(
+            layer.self_attention, hidden, hidden, mask=mask, causal=causal, bias=bias
         )
+        return outputs
+
+    def attend_to_source(hidden):
+        allowed = None if source_mask is None else source_mask[:, None, :]
+        outputs, _ = multi_head_attention(
+            layer.cross_attention, hidden, source, mask=allowed, bias=cross_bias
+        )
+        return outputs
+
+    x = residual(layer.self_attention_residual, x, attend)
+    if source is not None:
+        x = residual(layer.cross_attention_residual, x, attend_to_source)
     return residual(layer.feed_forward_residual, x, lambda h: feed_forward(layer.feed_forward, h))
 
 
-def encoder(layer, x, mask=None):
+def encoder(layer, x, mask=None, bias=0.0):
     for block in layer.layers:
-        x = encoder_layer(block, x, mask)
+        x = encoder_layer(block, x, mask, bias=bias)
     return normalization(layer.final_norm, x) if layer.norm_first else x
 
 
-def decoder(layer, x, source=None, target_mask=None, source_mask=None):
+def decoder(layer, x, source=None, target_mask=None, source_mask=None, bias=0.0, cross_bias=0.0):
+    masks = dict(target_mask=target_mask, source_mask=source_mask)
     for block in layer.layers:
-        x = decoder_layer(block, x, source, target_mask, source_mask)
+        x = decoder_layer(block, x, source, **masks, bias=bias, cross_bias=cross_bias)
     return normalization(layer.final_norm, x) if layer.norm_first else x
 
 

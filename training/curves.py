@@ -27,8 +27,7 @@ _TEMPLATE = pathlib.Path(__file__).with_name("curves_page.html")
 
 
 def read_log(model_dir: ModelDir) -> list[dict[str, float]]:
-    """Reads the numbers of each validation by their names, such as `step`, `loss` and
-    `val_perplexity`.
+    """Reads the numbers of each validation by their names, such as `step` and `val_perplexity`.
 
     Raises:
         ConfigError: The directory is not a model directory, or has no log.
@@ -57,11 +56,10 @@ def read_log(model_dir: ModelDir) -> list[dict[str, float]]:
 
 
 def training_figure(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> "Figure":
-    """Draws loss, perplexity, BLEU and learning rate of training runs by their steps, in one color
-    for each run.
+    """Draws loss, perplexity, BLEU and learning rate of training runs by their steps.
 
-    Perplexity is drawn on a logarithmic scale. A panel that no run has numbers for, such as that of
-    BLEU, is left out.
+    Each run has its color. Perplexity is drawn on a logarithmic scale. A panel without numbers,
+    such as BLEU if no run has measured it, is left out.
     """
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -72,7 +70,8 @@ def training_figure(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> 
     logs = [read_log(ModelDir(model_dir)) for model_dir in model_dirs]
     logged = {column for rows in logs for row in rows for column in row}
     panels = [(title, styles) for title, styles in _PANELS.items() if logged & {*styles}]
-    num_rows, num_columns = -(-len(panels) // 2), min(len(panels), 2)
+    num_columns = min(len(panels), 2)
+    num_rows = -(-len(panels) // 2)
     figure = Figure(figsize=(4.8 * num_columns, 3.2 * num_rows), layout="constrained")
     for place, (title, styles) in enumerate(panels, start=1):
         panel = figure.add_subplot(num_rows, num_columns, place, title=title, xlabel="step")
@@ -94,23 +93,23 @@ def training_figure(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> 
 
 
 def training_page(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> str:
-    """Returns a page with the curves of `training_figure` as HTML, which needs no other file and no
-    network."""
+    """Returns an HTML page with the curves of `training_figure`.
+
+    It needs no other file and no network.
+    """
     logs = [read_log(ModelDir(model_dir)) for model_dir in model_dirs]
     panels = []
     for title, styles in _PANELS.items():
-        curves = [
-            {"run": run, "dashed": style == "--", "points": points}
-            for run, rows in enumerate(logs)
-            for column, style in styles.items()
-            if (
-                points := [
+        curves = []
+        for run, rows in enumerate(logs):
+            for column, style in styles.items():
+                points = [
                     (row["step"], row[column])
                     for row in rows
                     if math.isfinite(row.get(column, math.nan))
                 ]
-            )
-        ]
+                if points:
+                    curves.append({"run": run, "dashed": style == "--", "points": points})
         if curves:
             panels.append({"title": title, "logarithmic": title == "perplexity", "curves": curves})
     data = {"runs": [str(ModelDir(model_dir)) for model_dir in model_dirs], "panels": panels}
@@ -122,8 +121,7 @@ def training_page(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> st
 def plot_training(
     model_dirs: Sequence[str | os.PathLike[str] | ModelDir], path: str | os.PathLike[str]
 ) -> None:
-    """Writes the picture that `training_figure` draws, .png, .svg or .pdf, or the page of
-    `training_page`, .html.
+    """Writes `training_figure` as .png, .svg or .pdf, or `training_page` as .html.
 
     Raises:
         ConfigError: The path has another suffix, or a directory is not a model directory with a

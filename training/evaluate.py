@@ -1,4 +1,4 @@
-"""BLEU and chrF of a translator, by sacreBLEU, and how often translations use a glossary's terms."""
+"""BLEU and chrF of a translator, by sacreBLEU, and how often it uses a glossary's terms."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

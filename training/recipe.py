@@ -75,8 +75,10 @@ def load_recipe(
 
 
 def _is_named(override: str, rule: str) -> bool:
-    """Whether a rule names the key of an override, with its section or without one, or a key that a
-    preset sets."""
+    """Returns whether a rule names the key of an override, or a key that its preset sets.
+
+    The rule may name the key with its section or without it.
+    """
     key, _, value = override.partition("=")
     section, _, name = key.rpartition(".")
     names = "|".join(
@@ -91,8 +93,7 @@ def _shown(override: str) -> str:
 
 
 def recipe_of(config: Config) -> str:
-    """Returns the YAML of a recipe with every key, from which `load_recipe` makes the same
-    configuration."""
+    """Returns the YAML of a recipe with every key, which `load_recipe` reads."""
     sections = dataclasses.asdict(config)
     for name in VOCAB_SIZES:
         del sections["model"][name]
@@ -107,16 +108,15 @@ def recipe_names() -> list[str]:
 
 
 def read_recipe(recipe: str | os.PathLike[str]) -> Sections:
-    """Returns the sections of a YAML file, or of the recipe of the package with this name, as they
-    are written."""
+    """Returns the unchecked sections of a YAML file, or of the package's recipe with this name."""
     path = pathlib.Path(recipe)
     if path.suffix in (".yaml", ".yml"):
         return read_sections(path)
     name = os.fspath(recipe)
     if name not in recipe_names():
         raise ConfigError(
-            f"--config must be a .yaml file or one of {', '.join(recipe_names())}; received "
-            f"--config={name!r}"
+            f"--config must be a .yaml file or one of {', '.join(recipe_names())}; "
+            f"received --config={name!r}"
         )
     table, _, row = name.rpartition("/")
     if not table:
@@ -181,8 +181,7 @@ def _continued(initial: Config, sections: Sections) -> Config:
             if section != "decoding" and name not in _RATES and value != values[name]:
                 raise ConfigError(
                     f"{section}.{name} must be {values[name]!r}, as in the model that --init-from "
-                    f"names, or be left "
-                    f"out; received {section}.{name}={shown(value)}"
+                    f"names, or be left out; received {section}.{name}={shown(value)}"
                 )
         completed[section] = {**values, **given}
     return from_dict(Config, completed)

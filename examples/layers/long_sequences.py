@@ -3,9 +3,10 @@
     python examples/layers/long_sequences.py
 
 A log lists 8,192 events. Some of them put a machine into one of four modes, and the model tells for
-every event in which mode the machine was then: that of the last such event. With `neighborhood=65`
-and a causal mask, an event attends to itself and to the 32 before it, in time and memory that grow
-linearly with the length. ALiBi prefers what is near, and needs no positions in the embedding.
+every event in which mode the machine was then: that of the last such event. With
+`sliding_window=33` and a causal mask, an event attends to itself and to the 32 before it, in time
+and memory that grow linearly with the length. ALiBi prefers what is near, and needs no positions in
+the embedding.
 """
 
 import argparse
@@ -38,7 +39,7 @@ def build_model(d_model=32):
     hidden = PositionalEmbedding(EVENTS + 1, d_model, positions=None)(events)
     for _ in range(2):
         layer = EncoderLayer(
-            num_heads=4, d_ff=64, dropout=0.0, neighborhood=65, relative_positions="alibi"
+            num_heads=4, d_ff=64, dropout=0.0, sliding_window=33, relative_positions="alibi"
         )
         hidden = layer(hidden, use_causal_mask=True)
     return keras.Model(events, keras.layers.Dense(MODES)(hidden))

@@ -177,21 +177,12 @@ class TransformerConfig:
         require_divisor(
             "model.num_key_value_heads", self.num_key_value_heads, num_heads=self.num_heads
         )
-        is_even = self._key_dim % 2 == 0
-        require(
-            self.positions != "rotary" or is_even,
-            "model.key_dim",
-            "even if positions='rotary'",
-            self._key_dim,
-        )
+        is_valid = self.positions != "rotary" or self._key_dim % 2 == 0
+        require(is_valid, "model.key_dim", "even if positions='rotary'", self._key_dim)
         source, target = self.source_vocab_size, self.target_vocab_size
         rule = f"'target' or 'none' if the vocabularies differ in size ({source} and {target})"
-        require(
-            self.tie_embeddings != "all" or source == target,
-            "model.tie_embeddings",
-            rule,
-            self.tie_embeddings,
-        )
+        is_valid = self.tie_embeddings != "all" or source == target
+        require(is_valid, "model.tie_embeddings", rule, self.tie_embeddings)
         if self.num_parameters > MAX_PARAMETERS:
             raise ConfigError(
                 f"the sizes in the section model must make at most {MAX_PARAMETERS:,} parameters; "
@@ -305,7 +296,9 @@ class AttentionView:
 
     Args:
         kind: "cross", from the translation to the source; "encoder", from the source to itself; or
-            "decoder", from the translation to what was written before.
+            "decoder", from the translation to what was written before. Defaults to "cross".
+        layer: str. The number of a layer, "all" or "last". Defaults to "last".
+        head: str. The number of a head, or "all". Defaults to "all".
 
     Example:
         >>> config = TransformerConfig.preset("base", source_vocab_size=100, target_vocab_size=100)

@@ -49,8 +49,8 @@ class TokenizerConfig:
         kind: "bpe" or "unigram" (SentencePiece) or "wordpiece", which are learned from the training
             text; or "sentencepiece", the SentencePiece model of an imported model. Defaults to
             "bpe".
-        vocab_size: int. Number of tokens, including the four special ones and eight placeholders;
-            at least 5. Defaults to 8000.
+        vocab_size: int. Number of tokens, including the four special ones and eight placeholders; 5
+            to 1,000,000. Defaults to 8000.
         shared: bool. Whether both languages share one vocabulary, as in the paper. Otherwise each
             has its own, of `vocab_size` tokens, and `model.tie_embeddings` must be "target" or
             "none". Defaults to True.
@@ -60,7 +60,8 @@ class TokenizerConfig:
     """
 
     kind: TokenizerKind = checked("bpe", one_of, choices=get_args(TokenizerKind))
-    vocab_size: int = checked(8000, integer, at_least=5)
+    # SentencePiece counts up to it, however few tokens the text supports.
+    vocab_size: int = checked(8000, integer, at_least=5, at_most=1_000_000)
     shared: bool = checked(True, boolean)
 
     def __post_init__(self) -> None:
@@ -388,17 +389,12 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "data")
-        require(
-            isinstance(self.augment, AugmentConfig),
-            "data.augment",
-            "an AugmentConfig",
-            self.augment,
-        )
-        for name, other in (("min_score", "scores"), ("scores", "min_score")):
-            is_given = getattr(self, name) is not None or getattr(self, other) is None
-            require(
-                is_given, f"data.{name}", f"given together with data.{other}", getattr(self, name)
-            )
+        is_valid = isinstance(self.augment, AugmentConfig)
+        require(is_valid, "data.augment", "an AugmentConfig", self.augment)
+        is_valid = self.min_score is not None or self.scores is None
+        require(is_valid, "data.min_score", "given together with data.scores", self.min_score)
+        is_valid = self.scores is not None or self.min_score is None
+        require(is_valid, "data.scores", "given together with data.min_score", self.scores)
         fewest, most = self.min_characters, self.max_characters
         if fewest is not None and most is not None:
             require(fewest <= most, "data.min_characters", f"at most max_characters={most}", fewest)
@@ -423,12 +419,8 @@ class Config:
     def __post_init__(self) -> None:
         kind, tied = self.tokenizer.kind, self.model.tie_embeddings
         dropout, alignment = self.training.subword_dropout, self.training.guided_alignment
-        require(
-            not dropout or kind == "bpe",
-            "training.subword_dropout",
-            f"0 if tokenizer.kind={kind}",
-            dropout,
-        )
+        rule = f"0 if tokenizer.kind={kind}"
+        require(not dropout or kind == "bpe", "training.subword_dropout", rule, dropout)
         # Two imported SentencePiece models may have one vocabulary.
         may_be_tied = self.tokenizer.shared or kind == "sentencepiece"
         rule = "'target' or 'none' if tokenizer.shared=False"

@@ -40,8 +40,8 @@ SignatureName = Literal[
 
 # Languages with rules of their own for where a sentence ends.
 Language = Literal[
-    "ar", "cs", "da", "de", "el", "en", "es", "fi", "fr", "hi", "hu", "it", "ja", "ko", "nb", "nl", "pl",
-    "pt", "ro", "ru", "sv", "tr", "uk", "zh",
+    "ar", "cs", "da", "de", "el", "en", "es", "fi", "fr", "hi", "hu", "it", "ja", "ko", "nb", "nl",
+    "pl", "pt", "ro", "ru", "sv", "tr", "uk", "zh",
 ]  # fmt: skip
 
 

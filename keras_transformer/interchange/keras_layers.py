@@ -257,7 +257,8 @@ def from_keras_hub(
     }
     is_encoder = isinstance(layer, layers.TransformerEncoder)
     converted: Any = (EncoderLayer if is_encoder else DecoderLayer).from_config(settings)
-    _build(converted, d_model, getattr(layer, "_cross_attention_layer", None))
+    cross_attention = getattr(layer, "_cross_attention_layer", None)
+    _build(converted, d_model, layer._self_attention_layer, cross_attention)
     for ours, theirs in _pairs(converted, layer):
         _copy_weights(theirs, ours)
     return converted
@@ -330,7 +331,7 @@ def to_keras_hub(
     converted = getattr(import_package("keras_hub", "keras-hub").layers, class_name).from_config(
         settings
     )
-    _build(converted, d_model, getattr(layer, "cross_attention", None))
+    _build(converted, d_model, layer.self_attention, getattr(layer, "cross_attention", None))
     for ours, theirs in _pairs(layer, converted):
         _copy_weights(ours, theirs)
     return converted
@@ -374,13 +375,18 @@ def _to_embedding(embedding: PositionalEmbedding) -> "keras_hub.layers.TokenAndP
 
 
 def _build(
-    converted: keras.layers.Layer, d_model: int, cross_attention: keras.layers.Layer | None
+    converted: keras.layers.Layer,
+    d_model: int,
+    self_attention: keras.layers.Layer,
+    cross_attention: keras.layers.Layer | None,
 ) -> None:
+    # An encoder layer's inputs may have more axes than three.
+    rank = len(self_attention.get_build_config()["shapes_dict"]["query_shape"])
     widths = [
         d_model,
         *([] if cross_attention is None else [cross_attention.value_dense.kernel.shape[0]]),
     ]
-    converted.build(*((None, None, width) for width in widths))
+    converted.build(*((*[None] * (rank - 1), width) for width in widths))
 
 
 def _pairs(

@@ -15,7 +15,7 @@ class AlibiPositions(PositionScheme):
     See Press et al. 2022, arXiv 2108.12409. It has no weights.
     """
 
-    def bias(self, query_positions: Tensor, key_positions: Tensor, causal: bool) -> Tensor:
+    def score_bias(self, query_positions: Tensor, key_positions: Tensor, causal: bool) -> Tensor:
         """Returns float32 (..., num_heads, target length, source length)."""
         slopes = np.asarray(alibi_slopes(self.num_heads), "float32").reshape(-1, 1, 1)
         distances = ops.abs(relative_distances(query_positions, key_positions))

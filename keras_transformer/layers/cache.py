@@ -9,7 +9,7 @@ from ..tensors import Dimension, Tensor
 
 
 class KeyValues(NamedTuple):
-    """What attention reads."""
+    """The keys and values that attention reads."""
 
     keys: Annotated[Tensor, "(batch, num_heads, length, key_dim)"]
     values: Annotated[Tensor, "(batch, num_heads, length, value_dim)"]

@@ -1,4 +1,4 @@
-"""What layers hand on to the layers inside them."""
+"""Helpers for layers that make other layers."""
 
 import random
 import re

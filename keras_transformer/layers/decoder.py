@@ -80,6 +80,9 @@ class Decoder(ArgumentHints, keras.layers.Layer):
         (2, 5, 512)
     """
 
+    # The class of the layers; a subclass of the stack may name another.
+    layer_class: type[DecoderLayer] = DecoderLayer
+
     other_names = {
         "dff": "d_ff",
         "dim_feedforward": "d_ff",
@@ -118,7 +121,7 @@ class Decoder(ArgumentHints, keras.layers.Layer):
         self.remat = boolean("remat", remat)
         self.layer_arguments = take_initializers(layer_arguments)
         # A layer that is not used checks the arguments by name and value, and completes them.
-        layer = DecoderLayer(num_heads, d_ff, name="layer", **self.layer_arguments)
+        layer = self.layer_class(num_heads, d_ff, name="layer", **self.layer_arguments)
         self._layer_config = layer.get_config()
         self.input_spec = keras.InputSpec(ndim=3)
         self.supports_masking = True
@@ -139,10 +142,10 @@ class Decoder(ArgumentHints, keras.layers.Layer):
     def make_layer(self, index: int) -> DecoderLayer:
         """Makes the layer with a number, from 0 to `num_layers - 1`.
 
-        Override it to use other layers, or layers that differ. It runs in `build`.
+        Override it for layers that differ. It runs in `build`.
         """
         name = f"layer_{index}"
-        return DecoderLayer(
+        return self.layer_class(
             self.num_heads,
             self.d_ff,
             norm_first=self.norm_first,

@@ -42,8 +42,8 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
 
     A subclass replaces a part by overriding the method that makes it: `make_self_attention`,
     `make_cross_attention`, `make_feed_forward`, `make_residual` or `make_normalization`. They run
-    in `build`, so that the subclass may set attributes after `super().__init__()`. A subclass with
-    another order of the parts overrides `call`, and `step` for decoding step by step.
+    in `build`, so that the subclass may set attributes after `super().__init__()`. For another
+    order of the parts, it overrides `apply_sublayers`, which serves a call and a decoding step.
 
     For decoding step by step, `init_cache` and `project_source` prepare what `step` attends to.
     Without a mask, the outputs of the steps equal the rows of one call.
@@ -179,6 +179,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         flash_attention: bool | None = None,
         **kwargs: Any,
     ) -> None:
+        # Earlier releases called it `neighborhood`.
         sliding_window = sliding_window_of(kwargs, sliding_window)
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
@@ -308,7 +309,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         """
         name = f"{sublayer_name}_residual"
         return Residual(
-            self.make_normalization("norm"),
+            self.make_normalization(sublayer_name),
             dropout=self.dropout,
             norm_first=self.norm_first,
             seed=child_seed(self.seed, name),
@@ -316,9 +317,12 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
             name=name,
         )
 
-    def make_normalization(self, name: str) -> keras.layers.Layer:
-        """Makes the normalization of a residual connection. Override it to use another layer."""
-        return make_normalization(self.normalization, self.epsilon, self.dtype_policy, name)
+    def make_normalization(self, sublayer_name: str) -> keras.layers.Layer | None:
+        """Makes the normalization of a sublayer's residual connection, or None for none.
+
+        Override it to use another layer. It runs in `build`.
+        """
+        return make_normalization(self.normalization, self.epsilon, self.dtype_policy, "norm")
 
     def _check_source(self, shape: Shape) -> None:
         # Keras' message, for the second input: `input_spec` describes the first one only.
@@ -360,31 +364,37 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
             implicit_mask(target) if target_mask is None else as_mask("target_mask", target_mask)
         )
         check_mask("target_mask", target_mask, "target", target)
-        # A layer that replaces an attention need not have a bias.
-        bias = {} if score_bias is None else {"score_bias": score_bias}
-        cross_bias = {} if cross_score_bias is None else {"score_bias": cross_score_bias}
-
-        hidden = self.self_attention_residual.sublayer_input(target)
-        outputs = self.self_attention(
-            hidden,
-            hidden,
-            value_mask=target_mask,
-            attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-            training=training,
-            use_causal_mask=use_causal_mask,
-            **bias,
-        )
-        attended, scores = outputs if return_attention_scores else (outputs, None)
-        target = self.self_attention_residual(target, attended, training=training)
-
-        cross_scores = None
         if source is not None:
-            source_mask = as_mask("source_mask", source_mask)
+            source_mask = (
+                implicit_mask(source)
+                if source_mask is None
+                else as_mask("source_mask", source_mask)
+            )
             self._check_source(source.shape)
             check_batch("source", source, "target", target)
             check_mask("source_mask", source_mask, "source", source)
-            hidden = self.cross_attention_residual.sublayer_input(target)
+        # A layer that replaces an attention need not have a bias.
+        bias = {} if score_bias is None else {"score_bias": score_bias}
+        cross_bias = {} if cross_score_bias is None else {"score_bias": cross_score_bias}
+        scores = []
+
+        def self_attend(hidden: Tensor) -> Tensor:
+            outputs = self.self_attention(
+                hidden,
+                hidden,
+                value_mask=target_mask,
+                attention_mask=attention_mask,
+                return_attention_scores=return_attention_scores,
+                training=training,
+                use_causal_mask=use_causal_mask,
+                **bias,
+            )
+            if return_attention_scores:
+                outputs, weights = outputs
+                scores.append(weights)
+            return outputs
+
+        def cross_attend(hidden: Tensor) -> Tensor:
             outputs = self.cross_attention(
                 hidden,
                 source,
@@ -394,18 +404,45 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
                 training=training,
                 **cross_bias,
             )
-            attended, cross_scores = outputs if return_attention_scores else (outputs, None)
+            if return_attention_scores:
+                outputs, weights = outputs
+                scores.append(weights)
+            return outputs
+
+        outputs = self.apply_sublayers(
+            target, self_attend, None if source is None else cross_attend, training
+        )
+        return (outputs, *scores) if return_attention_scores else outputs
+
+    def apply_sublayers(
+        self,
+        target: Tensor,
+        self_attend: Callable[[Tensor], Tensor],
+        cross_attend: Callable[[Tensor], Tensor] | None = None,
+        training: bool | None = None,
+    ) -> Tensor:
+        """Computes the layer, in a call and in a step. Override it for another order of the parts.
+
+        Args:
+            target: (batch, target length, d_model).
+            self_attend: the self-attention, as a function of its input: to all positions in a call,
+                to a cache in a step.
+            cross_attend: the cross-attention, as a function of its input, or None in a layer
+                without a source.
+            training: bool. Whether to apply dropout.
+        """
+        hidden = self.self_attention_residual.sublayer_input(target)
+        attended = self_attend(hidden)
+        target = self.self_attention_residual(target, attended, training=training)
+
+        if cross_attend is not None:
+            hidden = self.cross_attention_residual.sublayer_input(target)
+            attended = cross_attend(hidden)
             target = self.cross_attention_residual(target, attended, training=training)
 
-        outputs = self._apply_feed_forward(target, training)
-        if not return_attention_scores:
-            return outputs
-        return (outputs, scores) if source is None else (outputs, scores, cross_scores)
-
-    def _apply_feed_forward(self, inputs: Tensor, training: bool | None = None) -> Tensor:
-        hidden = self.feed_forward_residual.sublayer_input(inputs)
+        hidden = self.feed_forward_residual.sublayer_input(target)
         hidden = self.feed_forward(hidden, training=training)
-        return self.feed_forward_residual(inputs, hidden, training=training)
+        return self.feed_forward_residual(target, hidden, training=training)
 
     def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
         """Returns an empty cache for the self-attention.
@@ -460,17 +497,23 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
             ValueError: The n entries end after the `FixedCache`; only checked if the sizes and
                 `position` are ints.
         """
-        hidden = self.self_attention_residual.sublayer_input(target)
-        attended, cache = self.self_attention.step(
-            hidden, cache, position, mask, position_ids, entry_position_ids
-        )
-        target = self.self_attention_residual(target, attended)
-        if source_key_values is not None:
-            hidden = self.cross_attention_residual.sublayer_input(target)
+        written = []
+
+        def self_attend(hidden: Tensor) -> Tensor:
+            attended, new_cache = self.self_attention.step(
+                hidden, cache, position, mask, position_ids, entry_position_ids
+            )
+            written.append(new_cache)
+            return attended
+
+        def cross_attend(hidden: Tensor) -> Tensor:
             allowed = None if source_mask is None else ops.expand_dims(source_mask, 1)
-            attended = self.cross_attention.attend(hidden, source_key_values, allowed)
-            target = self.cross_attention_residual(target, attended)
-        return self._apply_feed_forward(target), cache
+            return self.cross_attention.attend(hidden, source_key_values, allowed)
+
+        outputs = self.apply_sublayers(
+            target, self_attend, None if source_key_values is None else cross_attend
+        )
+        return outputs, *written
 
     @property
     def needs_position_ids(self) -> bool:

@@ -70,6 +70,9 @@ class Encoder(ArgumentHints, keras.layers.Layer):
         >>> deep = Encoder(num_layers=12, num_heads=8, d_ff=2048, norm_first=True, dropout=0.3)
     """
 
+    # The class of the layers; a subclass of the stack may name another.
+    layer_class: type[EncoderLayer] = EncoderLayer
+
     other_names = {
         "dff": "d_ff",
         "dim_feedforward": "d_ff",
@@ -108,7 +111,7 @@ class Encoder(ArgumentHints, keras.layers.Layer):
         self.remat = boolean("remat", remat)
         self.layer_arguments = take_initializers(layer_arguments)
         # A layer that is not used checks the arguments by name and value, and completes them.
-        layer = EncoderLayer(num_heads, d_ff, name="layer", **self.layer_arguments)
+        layer = self.layer_class(num_heads, d_ff, name="layer", **self.layer_arguments)
         self._layer_config = layer.get_config()
         self.input_spec = keras.InputSpec(min_ndim=3)
         self.supports_masking = True
@@ -129,10 +132,10 @@ class Encoder(ArgumentHints, keras.layers.Layer):
     def make_layer(self, index: int) -> EncoderLayer:
         """Makes the layer with a number, from 0 to `num_layers - 1`.
 
-        Override it to use other layers, or layers that differ. It runs in `build`.
+        Override it for layers that differ. It runs in `build`.
         """
         name = f"layer_{index}"
-        return EncoderLayer(
+        return self.layer_class(
             self.num_heads,
             self.d_ff,
             norm_first=self.norm_first,

@@ -40,7 +40,8 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
 
     A subclass replaces a part by overriding the method that makes it: `make_self_attention`,
     `make_feed_forward`, `make_residual` or `make_normalization`. They run in `build`, so that the
-    subclass may set attributes after `super().__init__()`.
+    subclass may set attributes after `super().__init__()`. For another order of the parts, it
+    overrides `apply_sublayers`.
 
     Args:
         num_heads: int. h, the number of attention heads.
@@ -106,8 +107,8 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
             broadcasts to (batch, num_heads, length, length). Defaults to None.
 
     Returns:
-        (batch, length, d_model), with the inputs' implicit mask, and, if asked for, the weights
-        (batch, num_heads, length, length).
+        (batch, length, d_model), and, if asked for, the weights (batch, num_heads, length, length).
+        The implicit mask of the inputs is passed on.
 
     Raises:
         ValueError: An argument breaks its rule, `num_heads` does not divide d_model and `key_dim`
@@ -178,6 +179,7 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
         flash_attention: bool | None = None,
         **kwargs: Any,
     ) -> None:
+        # Earlier releases called it `neighborhood`.
         sliding_window = sliding_window_of(kwargs, sliding_window)
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
@@ -274,7 +276,7 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
         """
         name = f"{sublayer_name}_residual"
         return Residual(
-            self.make_normalization("norm"),
+            self.make_normalization(sublayer_name),
             dropout=self.dropout,
             norm_first=self.norm_first,
             seed=child_seed(self.seed, name),
@@ -282,9 +284,12 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
             name=name,
         )
 
-    def make_normalization(self, name: str) -> keras.layers.Layer:
-        """Makes the normalization of a residual connection. Override it to use another layer."""
-        return make_normalization(self.normalization, self.epsilon, self.dtype_policy, name)
+    def make_normalization(self, sublayer_name: str) -> keras.layers.Layer | None:
+        """Makes the normalization of a sublayer's residual connection, or None for none.
+
+        Override it to use another layer. It runs in `build`.
+        """
+        return make_normalization(self.normalization, self.epsilon, self.dtype_policy, "norm")
 
     def call(
         self,
@@ -300,28 +305,48 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
         check_mask("mask", mask, "inputs", inputs)
         # A layer that replaces the self-attention need not have a bias.
         bias = {} if score_bias is None else {"score_bias": score_bias}
+        scores = []
 
+        def self_attend(hidden: Tensor) -> Tensor:
+            outputs = self.self_attention(
+                hidden,
+                hidden,
+                value_mask=mask,
+                attention_mask=attention_mask,
+                return_attention_scores=return_attention_scores,
+                training=training,
+                use_causal_mask=use_causal_mask,
+                **bias,
+            )
+            if return_attention_scores:
+                outputs, weights = outputs
+                scores.append(weights)
+            return outputs
+
+        outputs = self.apply_sublayers(inputs, self_attend, training)
+        return (outputs, *scores) if return_attention_scores else outputs
+
+    def apply_sublayers(
+        self,
+        inputs: Tensor,
+        self_attend: Callable[[Tensor], Tensor],
+        training: bool | None = None,
+    ) -> Tensor:
+        """Computes the layer, in a call and in a step. Override it for another order of the parts.
+
+        Args:
+            inputs: (batch, length, d_model).
+            self_attend: the self-attention, as a function of its input: to all positions in a call,
+                to a cache in a step.
+            training: bool. Whether to apply dropout.
+        """
         hidden = self.self_attention_residual.sublayer_input(inputs)
-        outputs = self.self_attention(
-            hidden,
-            hidden,
-            value_mask=mask,
-            attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-            training=training,
-            use_causal_mask=use_causal_mask,
-            **bias,
-        )
-        attended, scores = outputs if return_attention_scores else (outputs, None)
+        attended = self_attend(hidden)
         hidden = self.self_attention_residual(inputs, attended, training=training)
 
-        outputs = self._apply_feed_forward(hidden, training)
-        return (outputs, scores) if return_attention_scores else outputs
-
-    def _apply_feed_forward(self, inputs: Tensor, training: bool | None = None) -> Tensor:
-        hidden = self.feed_forward_residual.sublayer_input(inputs)
-        hidden = self.feed_forward(hidden, training=training)
-        return self.feed_forward_residual(inputs, hidden, training=training)
+        outputs = self.feed_forward_residual.sublayer_input(hidden)
+        outputs = self.feed_forward(outputs, training=training)
+        return self.feed_forward_residual(hidden, outputs, training=training)
 
     def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
         """Returns an empty cache, see `DecoderLayer.init_cache`."""
@@ -338,12 +363,17 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
         entry_position_ids: Tensor | None = None,
     ) -> tuple[Tensor, Cache]:
         """Computes new positions of a layer with `use_causal_mask` only, see `DecoderLayer.step`."""
-        hidden = self.self_attention_residual.sublayer_input(inputs)
-        attended, cache = self.self_attention.step(
-            hidden, cache, position, mask, position_ids, entry_position_ids
-        )
-        hidden = self.self_attention_residual(inputs, attended)
-        return self._apply_feed_forward(hidden), cache
+        written = []
+
+        def self_attend(hidden: Tensor) -> Tensor:
+            attended, new_cache = self.self_attention.step(
+                hidden, cache, position, mask, position_ids, entry_position_ids
+            )
+            written.append(new_cache)
+            return attended
+
+        outputs = self.apply_sublayers(inputs, self_attend)
+        return outputs, *written
 
     @property
     def needs_position_ids(self) -> bool:

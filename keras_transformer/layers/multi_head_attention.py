@@ -47,9 +47,10 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
     Computes `softmax(Q Kᵀ / sqrt(key_dim)) V` in each head, concatenates the heads' outputs and
     projects them. The softmax runs in float32 or better under every dtype policy.
 
-    The arguments of `keras.layers.MultiHeadAttention` have the same names and meanings here, and
-    the outputs are the same. The first seven positional arguments are those of Keras 3.12 to 3.15,
-    the first eight those of Keras 3.15. The paper's projections have no bias: `use_bias=False`.
+    A drop-in for `keras.layers.MultiHeadAttention`: its arguments have the same names and meanings
+    here, and the outputs are the same. By position, all arguments agree with Keras 3.15, and the
+    first seven with Keras 3.12 to 3.14, which have no `sliding_window`. The paper's projections
+    have no bias: `use_bias=False`.
 
     A masked position has no influence on the others: its weight is exactly 0, for scores and values
     up to 1e37, or as large as float16 allows. If a mask hides every position, attention returns
@@ -82,8 +83,9 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
             length * length if the call has an `attention_mask`, a `score_bias` or
             `return_attention_scores`. Defaults to None: attend to all positions.
         flash_attention: bool or None. Whether to compute with the backend's flash attention, which
-            returns no scores and allows no dropout; a sliding window does without it. False keeps
-            to products and a softmax. None takes the faster way, and is False after
+            returns no scores and allows no dropout. A sliding window is computed in blocks without
+            it, unless the call has a mask or a bias of the scores. False keeps to products and a
+            softmax. None takes the faster way, and is False after
             `keras.config.disable_flash_attention()`. Defaults to None.
         kernel_initializer: str or `keras.initializers.Initializer`. Defaults to "glorot_uniform".
         bias_initializer: str or `keras.initializers.Initializer`. Defaults to "zeros".
@@ -114,8 +116,10 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         key: (batch, source length, any width). Defaults to `value`.
         query_mask: bool (batch, target length), True = a real token. It does not change the output;
             an implicit Keras mask of the query is passed on with it.
-        value_mask: bool (batch, source length). Defaults to the implicit Keras mask of `value`.
-        key_mask: bool (batch, source length). Defaults to the implicit Keras mask of `key`.
+        value_mask: bool (batch, source length). Defaults to the implicit Keras mask of `value`,
+            which Keras passes.
+        key_mask: bool (batch, source length). Defaults to the implicit Keras mask of `key`, which
+            Keras passes.
         attention_mask: bool, True = attend, of shape (target length, source length), (batch, target
             length, source length) or (batch, num_heads, target length, source length); any of these
             sizes may be 1. For inputs of a higher rank (batch, free axes ..., num_heads, target
@@ -182,6 +186,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         relative_positions: str | PositionScheme | None = None,
         **kwargs: Any,
     ) -> None:
+        # Earlier releases called it `neighborhood`.
         sliding_window = sliding_window_of(kwargs, sliding_window)
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
@@ -313,13 +318,15 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
                 "Received return_attention_scores=True with flash_attention=True"
             )
 
-        # From here on, inputs are (batch, length, width), and masks have an axis of heads.
+        # From here on, inputs are (batch, length, width). The mask of the source is (batch, source
+        # length); masks and biases of the scores broadcast to (batch, num_heads, target, source).
         axes = self._axes
         targets = axes.fold(query)
         sources = targets if value is query else axes.fold(value)
         keys_input = sources if key is None else axes.fold(key)
         source_mask = axes.fold_padding(combine(value_mask, key_mask), value)
         if score_bias is not None:
+            refuse_ragged("score_bias", score_bias)
             score_bias = ops.convert_to_tensor(score_bias)
         mask = axes.fold_scores("attention_mask", attention_mask, query, value, self.num_heads)
         bias = axes.fold_scores("score_bias", score_bias, query, value, self.num_heads)
@@ -506,29 +513,29 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         The arguments are those of `DecoderLayer.step`; `hidden` is (batch, n, d_model).
         """
         first_entry = cache.next_entry(position)
-        new_entries = None
-        if self.needs_position_ids or mask is None:
-            new_entries = ops.arange(ops.shape(hidden)[1], dtype="int32")
-            new_entries = ops.cast(first_entry, "int32") + new_entries
-        own_ids = position_ids
-        if self.relative_positions is not None and own_ids is None:
-            own_ids = ops.expand_dims(new_entries, 0)
-        cache = cache.write(self.project_key_value(hidden, position_ids=own_ids), position)
 
-        is_newest = isinstance(cache, GrowingCache) and hidden.shape[1] == 1
-        if mask is None and (self.sliding_window is not None or not is_newest):
-            # The same positions as in one call. A single new position sees all entries of a
-            # growing cache.
+        def new_entries() -> Tensor:  # int32 (n,), the numbers of the entries that are written
+            count = ops.shape(hidden)[1]
+            return ops.cast(first_entry, "int32") + ops.arange(count, dtype="int32")
+
+        query_ids = position_ids
+        if self.relative_positions is not None and query_ids is None:
+            query_ids = ops.expand_dims(new_entries(), 0)
+        cache = cache.write(self.project_key_value(hidden, position_ids=query_ids), position)
+
+        # A single new position sees all entries of a growing cache.
+        sees_all = isinstance(cache, GrowingCache) and hidden.shape[1] == 1
+        if mask is None and (self.sliding_window is not None or not sees_all):
+            # The same restrictions as in one call, where entries are positions.
             entries = ops.arange(ops.shape(cache.keys)[2], dtype="int32")
-            mask = self._position_mask(new_entries, entries, use_causal_mask=True)
+            mask = self._position_mask(new_entries(), entries, use_causal_mask=True)
         elif self.sliding_window is not None and position_ids is not None:
-            entry_ids = entry_position_ids
-            if entry_ids is None:
-                entry_ids = ops.arange(ops.shape(cache.keys)[2], dtype="int32")
-            # Later positions do not exist yet.
-            window = sliding_window_mask(position_ids, entry_ids, self.sliding_window)
+            # The mask says which entries exist for a position; the window restricts it further.
+            if entry_position_ids is None:
+                entry_position_ids = ops.arange(ops.shape(cache.keys)[2], dtype="int32")
+            window = sliding_window_mask(position_ids, entry_position_ids, self.sliding_window)
             mask = combine(mask, window)
-        return self.attend(hidden, cache, mask, own_ids, entry_position_ids), cache
+        return self.attend(hidden, cache, mask, query_ids, entry_position_ids), cache
 
     @property
     def needs_position_ids(self) -> bool:
@@ -586,7 +593,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
             position_ids = ops.arange(ops.shape(queries)[2])
         if key_position_ids is None:
             key_position_ids = ops.arange(ops.shape(keys)[2])
-        return self.position_scheme.bias(position_ids, key_position_ids, causal)
+        return self.position_scheme.score_bias(position_ids, key_position_ids, causal)
 
     def _position_mask(
         self, positions: Tensor, key_positions: Tensor, use_causal_mask: bool

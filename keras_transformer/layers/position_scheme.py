@@ -1,4 +1,4 @@
-"""What attention asks of relative positions."""
+"""The interface between attention and relative positions."""
 
 import keras
 
@@ -27,7 +27,9 @@ class PositionScheme(keras.layers.Layer):
         """
         return heads
 
-    def bias(self, query_positions: Tensor, key_positions: Tensor, causal: bool) -> Tensor | None:
+    def score_bias(
+        self, query_positions: Tensor, key_positions: Tensor, causal: bool
+    ) -> Tensor | None:
         """Returns the bias that is added to the scores, or None.
 
         Args:

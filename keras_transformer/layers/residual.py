@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from ..checks import boolean, integer, rate
+from ..masks import refuse_ragged
 from ..tensors import Shape, Tensor
 from .dropout import Dropout
 
@@ -19,10 +20,10 @@ class Residual(keras.layers.Layer):
         outputs = residual(inputs, sublayer(hidden))
 
     A subclass that overrides `call` changes how outputs are added: it may drop whole sublayers at
-    random, or scale their outputs. `EncoderLayer.make_residual` says which class is used.
+    random, or scale their outputs. `make_residual` of a layer says which class it uses.
 
     Args:
-        norm: `keras.layers.Layer`. Normalizes the last axis.
+        norm: `keras.layers.Layer` or None. Normalizes the last axis. None does not normalize.
         dropout: float. Dropout rate on the output of the sublayer. Defaults to 0.
         norm_first: bool. Whether to normalize the input of the sublayer instead of the sum.
             Defaults to False, as in the paper.
@@ -45,7 +46,7 @@ class Residual(keras.layers.Layer):
 
     def __init__(
         self,
-        norm: keras.layers.Layer,
+        norm: keras.layers.Layer | None,
         dropout: float = 0.0,
         norm_first: bool = False,
         seed: int | None = None,
@@ -59,17 +60,21 @@ class Residual(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, inputs_shape: Shape, sublayer_output_shape: Shape | None = None) -> None:
-        if not self.norm.built:
+        if self.norm is not None and not self.norm.built:
             self.norm.build(inputs_shape)
         self.output_dropout = Dropout(self.dropout, self.seed, dtype=self.dtype_policy)
 
     def sublayer_input(self, inputs: Tensor) -> Tensor:
         """Returns the input of the sublayer: `inputs`, normalized if `norm_first`."""
-        return self.norm(inputs) if self.norm_first else inputs
+        return self._normalize(inputs) if self.norm_first else inputs
 
     def call(self, inputs: Tensor, sublayer_output: Tensor, training: bool | None = None) -> Tensor:
+        refuse_ragged("inputs", inputs)
         total = inputs + self.output_dropout(sublayer_output, training=training)
-        return total if self.norm_first else self.norm(total)
+        return total if self.norm_first else self._normalize(total)
+
+    def _normalize(self, inputs: Tensor) -> Tensor:
+        return inputs if self.norm is None else self.norm(inputs)
 
     def compute_output_shape(
         self, inputs_shape: Shape, sublayer_output_shape: Shape | None = None
@@ -88,4 +93,4 @@ class Residual(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Residual":
         norm = keras.saving.deserialize_keras_object(config["norm"])
-        return cls(**{**config, "norm": norm})
+        return super().from_config({**config, "norm": norm})

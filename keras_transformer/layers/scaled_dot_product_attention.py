@@ -11,8 +11,8 @@ from keras import ops
 
 from ..tensors import Dimension, Tensor, reshape_inferring
 
-# Added to the scores of masked positions: half of float32's lowest number. It is lower than any sum
-# of scores down to -1e37, and a row that is masked everywhere stays finite.
+# Added to the scores of masked positions: half of float32's lowest number. With it, a score up to
+# 1e37 is still far below each allowed score down to -1e37, and no sum is infinite.
 HIDDEN = -1.7e38
 
 
@@ -89,13 +89,14 @@ def fused_attention(
     has_any = None
     if mask is not None:
         has_any = ops.any(mask, axis=-1, keepdims=True)
-        # The softmax over nothing would be NaN.
+        # The softmax over nothing would be NaN. These rows become zeros at the end.
         mask = ops.logical_or(mask, ops.logical_not(has_any))
     if mask is not None and (bias is not None or backend == "torch"):
         # The operation takes a mask or a bias, but not both. On PyTorch, Keras would add a finite
         # number to masked scores, which is too small in float16.
         bias = ops.zeros((), queries.dtype) if bias is None else ops.cast(bias, queries.dtype)
-        mask, bias = None, ops.where(mask, bias, -math.inf)
+        bias = ops.where(mask, bias, -math.inf)
+        mask = None
     if backend == "torch":
         if keys.shape[1] == 1:
             shape = (ops.shape(keys)[0], queries.shape[1], *ops.shape(keys)[2:3])

@@ -28,7 +28,7 @@ class T5Positions(PositionScheme):
             name="embeddings",
         )
 
-    def bias(self, query_positions: Tensor, key_positions: Tensor, causal: bool) -> Tensor:
+    def score_bias(self, query_positions: Tensor, key_positions: Tensor, causal: bool) -> Tensor:
         """Returns float32 (..., num_heads, target length, source length)."""
         distances = relative_distances(query_positions, key_positions)
         if causal:

@@ -16,7 +16,7 @@ class TokenMean(keras.metrics.Mean):
 
     Args:
         name: str. The metric's name in logs.
-        dtype: str, `keras.DTypePolicy` or None. Of the metric.
+        dtype: str, `keras.DTypePolicy` or None. The metric's dtype.
         padding_id: int or None. The label of padding.
         ignore_class: int or None. Another label that is left out.
         from_logits: bool. Whether the predictions are logits, or probabilities.

@@ -52,6 +52,9 @@ class Transformer(keras.Model):
             target_vocab_size) and whose `bias` is (target_vocab_size,) or None: a `TiedProjection`,
             or a `Dense` layer if no embeddings are tied.
 
+    `keras.models.clone_model` makes a functional model of the same layers; to copy it as a
+    `Transformer`, write `Transformer.from_config(model.get_config())`.
+
     Raises:
         ConfigError: A value of the configuration breaks its rule.
 

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from ..checks import integer, require, shown
 from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
 from ..errors import ConfigError, InvalidFileError
-from ..layers.positional_embedding import sinusoids
+from ..layers.absolute_positions import sinusoids
 from ..model_dir.files import UNREADABLE
 from ..tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair
 from ..tokenizers.sentencepiece import parse_model

@@ -1,5 +1,4 @@
-"""What every layer and head attends to while a text is translated: as numbers, a picture, and a
-page to click in."""
+"""The attention of every layer and head during a translation: numbers, a picture, and a page."""
 
 import contextlib
 import json
@@ -50,7 +49,7 @@ class Attention(NamedTuple):
 
 
 class TranslationAttention(NamedTuple):
-    """A text with its translation, and what was attended to.
+    """A text with its translation and attention weights.
 
     Attributes:
         by_kind: "cross", "encoder" and "decoder".
@@ -62,7 +61,7 @@ class TranslationAttention(NamedTuple):
 
 
 def translate_with_attention(translator: Translator, text: str) -> TranslationAttention:
-    """Translates a text and returns what every layer and head attended to.
+    """Translates a text and returns the attention of every layer and head.
 
     Args:
         translator: of a `Transformer`.
@@ -72,14 +71,16 @@ def translate_with_attention(translator: Translator, text: str) -> TranslationAt
         ConfigError: The text is blank, or has a lone surrogate.
     """
     text_not_blank("text", text)
-    model, tokenizers = cast(Transformer, translator.model), translator.tokenizers
+    model = cast(Transformer, translator.model)
+    tokenizers = translator.tokenizers
     source = translator.token_ids([text])
     translations = translator.graph.search(tf.constant([text]))
     token_ids = np.asarray(translations.token_ids)[0, 0]
     labels = token_ids[token_ids != tokenizers.target.pad_id]
     target = np.concatenate([[tokenizers.target.start_id], labels[:-1]])[None, :]
     source_pieces = tokenizers.source.pieces(source[0])
-    written, before = tokenizers.target.pieces(labels), tokenizers.target.pieces(target[0])
+    written = tokenizers.target.pieces(labels)
+    before = tokenizers.target.pieces(target[0])
 
     encoded, source_mask = model.encode(source)
     _, encoder_weights = model.encoder(
@@ -123,16 +124,16 @@ def plot_attention(
         ConfigError: The text is blank, the path has another suffix, or the model has no such layer
             or head.
     """
-    path, view = os.fspath(path), view or AttentionView()
+    path = os.fspath(path)
+    view = view or AttentionView()
     picture_path("output", path)
     config = translator.model.config
     layers, heads = view.layers(config), view.heads(config)
     attention = translate_with_attention(translator, text)
     with replacing(path) as temporary:
         if path.lower().endswith(".html"):
-            temporary.write_text(
-                attention_page(attention, view.kind, layers[-1], heads), encoding="utf-8"
-            )
+            page = attention_page(attention, view.kind, layers[-1], heads)
+            temporary.write_text(page, encoding="utf-8")
         else:
             figure = attention_figure(attention.by_kind[view.kind], layers, heads)
             width, height = figure.get_size_inches()
@@ -141,12 +142,15 @@ def plot_attention(
 
 
 def attention_figure(attention: Attention, layers: list[int], heads: list[int]) -> "Figure":
-    """Draws a row of panels for each layer, and in it one for each head; both are counted from
-    0."""
+    """Draws a row of panels for each layer, and in it a panel for each head.
+
+    Layers and heads are counted from 0.
+    """
     from matplotlib.figure import Figure
 
     weights, queries, keys = attention
-    width, height = 0.28 * len(keys) * len(heads) + 2, (0.28 * len(queries) + 1.5) * len(layers)
+    width = 0.28 * len(keys) * len(heads) + 2
+    height = (0.28 * len(queries) + 1.5) * len(layers)
     figure = Figure(figsize=(width, height), layout="constrained")
     panels = figure.subplots(len(layers), len(heads), sharex=True, sharey=True, squeeze=False)
     for layer, row in zip(layers, panels, strict=True):
@@ -218,12 +222,14 @@ def readable(pieces: Sequence[str]) -> list[str]:
 
 
 def _direction(text: str) -> str:
-    """The direction in which a text is written, "ltr" or "rtl": that of its first letter that has
-    one."""
-    classes = (unicodedata.bidirectional(character) for character in text)
-    return (
-        "rtl" if next((name for name in classes if name in ("L", "R", "AL")), "L") != "L" else "ltr"
-    )
+    """Returns the direction of a text's first letter that has one: "ltr" or "rtl"."""
+    for character in text:
+        direction = unicodedata.bidirectional(character)
+        if direction == "L":
+            return "ltr"
+        if direction in ("R", "AL"):
+            return "rtl"
+    return "ltr"
 
 
 def _stacked(

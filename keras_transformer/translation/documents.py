@@ -1,5 +1,4 @@
-"""Documents: texts of many sentences, divided by rules and translated sentence by sentence, in the
-TensorFlow graph.
+"""Documents, which the TensorFlow graph divides by rules and translates sentence by sentence.
 
 The parts of a text joined are the text: white space belongs to the part that it follows.
 """
@@ -36,61 +35,58 @@ _ENDS_WITHOUT_SPACE = r"(?s).*[\p{Han}\p{Hiragana}\p{Katakana}\x{3000}-\x{303F}\
 # Abbreviations after which a sentence goes on, by language. Single letters ("J. Smith", "z. B.",
 # "U.S.") need no entry. Abbreviations that end sentences as often as not, such as "etc.", have
 # none: a sentence that is divided there costs less than two sentences that stay together.
-ABBREVIATIONS: dict[Language, tuple[str, ...]] = {
-    "ar": (),
-    "cs": ("Bc", "Ing", "JUDr", "Mgr", "MUDr", "např", "PhDr", "prof", "doc", "sv", "tj", "tzv", "ul"),
-    "da": ("bl.a", "ca", "dr", "evt", "f.eks", "hr", "kl", "prof", "skt"),
+_ABBREVIATIONS: dict[Language, str] = {
+    "ar": "",
+    "cs": "Bc Ing JUDr Mgr MUDr např PhDr prof doc sv tj tzv ul",
+    "da": "bl.a ca dr evt f.eks hr kl prof skt",
     "de": (
-        "bspw", "bzgl", "bzw", "ca", "Dipl", "Dr", "ehem", "evtl", "Fr", "geb", "gegr", "ggf", "Hr", "Hrn", "Ing",
-        "inkl", "insb", "jr", "lt", "med", "Mio", "Mrd", "Prof", "sog", "St", "Str", "vgl", "zzgl",
+        "bspw bzgl bzw ca Dipl Dr ehem evtl Fr geb gegr ggf Hr Hrn Ing inkl insb jr lt med Mio Mrd "
+        "Prof sog St Str vgl zzgl"
     ),
-    "el": ("κ", "κα", "π.χ"),
+    "el": "κ κα π.χ",
     "en": (
-        "approx", "Ave", "Blvd", "Capt", "cf", "Cmdr", "Col", "Dr", "e.g", "Gen", "Gov", "Hon", "i.e", "Lt", "Maj",
-        "Messrs", "Mr", "Mrs", "Ms", "Mt", "Prof", "Rep", "Rev", "Sen", "Sgt", "St", "viz", "vs",
+        "approx Ave Blvd Capt cf Cmdr Col Dr e.g Gen Gov Hon i.e Lt Maj Messrs Mr Mrs Ms Mt Prof "
+        "Rep Rev Sen Sgt St viz vs"
     ),
-    "es": (
-        "Av", "Avda", "Dr", "Dra", "Dña", "Excmo", "Gral", "Ilmo", "Lic", "p.ej", "Prof", "Sr", "Sra", "Srta", "Ud",
-        "Uds",
-    ),
-    "fi": ("esim", "mm", "ns", "prof", "tri"),
-    "fr": (
-        "av", "boul", "c.-à-d", "cf", "Dr", "env", "Me", "Mgr", "MM", "Mme", "Mmes", "Mlle", "Mlles", "Pr", "St", "Ste",
-    ),
-    "hi": ("डॉ", "श्री"),
-    "hu": ("dr", "ifj", "kb", "özv", "pl", "prof", "stb", "ún"),
-    "it": ("Arch", "Avv", "ca", "cfr", "Dott", "Dr", "Geom", "Ing", "On", "p.es", "Prof", "Rag", "Sig", "Sigg"),
-    "ja": (),
-    "ko": (),
-    "nb": ("bl.a", "ca", "dr", "f.eks", "hr", "kl", "prof"),
-    "nl": ("bijv", "bv", "ca", "dhr", "dr", "drs", "evt", "ing", "ir", "mevr", "mr", "mw", "prof", "St", "t.a.v"),
-    "pl": ("dr", "inż", "mgr", "np", "prof", "płk", "św", "tzn", "tzw", "ul"),
-    "pt": ("Av", "Dr", "Dra", "Eng", "Exmo", "p.ex", "Prof", "Profa", "Sr", "Sra", "Srta", "Sto"),
-    "ro": ("dl", "dna", "dr", "ing", "prof", "str"),
-    "ru": ("акад", "гос", "гр", "др", "им", "ок", "пр", "проф", "см", "ср", "т.е", "ул"),
-    "sv": ("bl.a", "ca", "dr", "d.v.s", "f.ö", "kl", "prof", "s.k", "t.ex"),
-    "tr": ("Av", "Doç", "Dr", "örn", "Prof", "Sn", "vb"),
-    "uk": ("акад", "див", "ім", "напр", "проф", "т.зв", "вул"),
-    "zh": (),
-}  # fmt: skip
+    "es": "Av Avda Dr Dra Dña Excmo Gral Ilmo Lic p.ej Prof Sr Sra Srta Ud Uds",
+    "fi": "esim mm ns prof tri",
+    "fr": "av boul c.-à-d cf Dr env Me Mgr MM Mme Mmes Mlle Mlles Pr St Ste",
+    "hi": "डॉ श्री",
+    "hu": "dr ifj kb özv pl prof stb ún",
+    "it": "Arch Avv ca cfr Dott Dr Geom Ing On p.es Prof Rag Sig Sigg",
+    "ja": "",
+    "ko": "",
+    "nb": "bl.a ca dr f.eks hr kl prof",
+    "nl": "bijv bv ca dhr dr drs evt ing ir mevr mr mw prof St t.a.v",
+    "pl": "dr inż mgr np prof płk św tzn tzw ul",
+    "pt": "Av Dr Dra Eng Exmo p.ex Prof Profa Sr Sra Srta Sto",
+    "ro": "dl dna dr ing prof str",
+    "ru": "акад гос гр др им ок пр проф см ср т.е ул",
+    "sv": "bl.a ca dr d.v.s f.ö kl prof s.k t.ex",
+    "tr": "Av Doç Dr örn Prof Sn vb",
+    "uk": "акад див ім напр проф т.зв вул",
+    "zh": "",
+}
+ABBREVIATIONS: dict[Language, list[str]] = {
+    language: words.split() for language, words in _ABBREVIATIONS.items()
+}
 
 # Before a number only, in any language: "No. 5", "Art. 3", "S. 12".
 BEFORE_NUMBERS = (
-    "Abb", "Abs", "Art", "Bd", "cap", "ch", "fig", "Kap", "n", "no", "nos", "Nr", "núm", "p", "par", "pp", "sec", "S",
-    "t", "Tab", "vol", "č", "s", "стр",
-)  # fmt: skip
+    "Abb Abs Art Bd cap ch fig Kap n no nos Nr núm p par pp sec S t Tab vol č s стр".split()
+)
 
 # Languages that write "3rd" as "3.".
 WITH_ORDINAL_DOTS: frozenset[Language] = frozenset({"cs", "da", "de", "fi", "hu", "nb", "pl", "tr"})
 
 # Marks are put into the text: where it is divided, and after a full stop that ends no sentence.
-_DIVISION, _NO_END = MARK + "d", MARK + "n"
+_DIVISION = MARK + "d"
+_NO_END = MARK + "n"
 
 _LINE_BREAKS = r"\n\r\v\f\x{85}\x{2028}\x{2029}"
 _ENDS = ".!?…؟۔।॥։።"
-_CLOSING = (
-    r"""\p{Pe}\p{Pf}\p{Cf}"'”’"""  # Cf: invisible, such as the marks of text from right to left
-)
+# Cf: invisible characters, such as the marks of text from right to left.
+_CLOSING = r"""\p{Pe}\p{Pf}\p{Cf}"'”’"""
 _OPENING = r"""\p{Ps}\p{Pi}\p{Pd}\p{Cf}"'“‘„‚¿¡"""
 # They end a sentence whether or not a space follows.
 _CHINESE_ENDS = "。｡！？"
@@ -103,13 +99,15 @@ _NUMBER_OF_A_LINE = rf"(^|{_DIVISION})([{SPACES}]*\p{{N}}{{1,3}}\.)"
 _SINGLE_LETTERS = _NOT_IN_A_WORD + r"((?:[\p{Lu}\p{Ll}]\.)+)"
 _ORDINAL = _NOT_IN_A_WORD + r"((?:\p{N}{1,3}|[IVX]+)\.)"
 # In front of a space, “ and ‘ end a German quotation. "# 8" begins as a number does.
-_SENTENCE_END = rf"([{_ENDS}][{_CLOSING}“‘]*[{SPACES}]+)([{_OPENING}]*(?:#[{SPACES}]?)?[\p{{Lu}}\p{{Lt}}\p{{Lo}}\pN])"
+_SENTENCE_END = (
+    rf"([{_ENDS}][{_CLOSING}“‘]*[{SPACES}]+)"
+    rf"([{_OPENING}]*(?:#[{SPACES}]?)?[\p{{Lu}}\p{{Lt}}\p{{Lo}}\pN])"
+)
 _CHINESE_END = rf"([{_CHINESE_ENDS}][{SPACES}]*)({_NEITHER}])"
 # "「はい。」と言った" goes on.
 _CHINESE_QUOTATION_END = rf"([{_CHINESE_ENDS}][{_CLOSING}]+[{SPACES}]*)({_NEITHER}と])"
 
-# Where a sentence that is too long is divided: better at the first of these, otherwise at the
-# second.
+# A sentence that is too long is divided at the end of a clause, or else between words.
 _CLAUSE_END = rf"([,;:،؛–—][{_CLOSING}]*[{SPACES}]+|[，、；：][{SPACES}]*)"
 _WORD_END = rf"([{SPACES}]+)"
 
@@ -128,11 +126,10 @@ class TranslatedDocuments(NamedTuple):
 
 
 class TranslatedDocument(NamedTuple):
-    """The translation of a document, and whether a part of it was not read, as in
-    `TranslatedDocuments`."""
+    """The translation of a document."""
 
     text: str
-    was_cut: bool
+    was_cut: bool  # as in `TranslatedDocuments`
 
 
 def translate_documents(
@@ -153,52 +150,43 @@ def translate_documents(
         search: translates sentences, string (n,).
     """
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+    sentences = _joined_in_spans(split_sentences(texts, language), codec.spans)
     # Read one sentence more than is translated, to see whether the document goes on.
-    sentences = _joined_in_spans(split_sentences(texts, language), codec.spans)[
-        :, : MAX_SENTENCES + 1
-    ]
+    sentences = sentences[:, : MAX_SENTENCES + 1]
     max_tokens = codec.max_length - len(codec.tag_ids) - 1
     sentences = divide_long_sentences(sentences, codec.count_source_tokens, max_tokens)
     sentences = _joined_in_spans(sentences, codec.spans)
     translated = sentences[:, :MAX_SENTENCES]
-    # The sentences that begin within the first `MAX_TOKENS` tokens of their document, of which end
-    # tokens are some.
+    # Keep the sentences that begin within the first `MAX_TOKENS` tokens of their document, where
+    # each sentence has an end token.
     before = tf.cumsum(codec.count_source_tokens(translated.flat_values) + 1, exclusive=True)
     before -= tf.gather(tf.gather(before, translated.row_starts()), translated.value_rowids())
-    translated = tf.ragged.boolean_mask(
-        translated, translated.with_flat_values(before < MAX_TOKENS)
-    )
-    goes_on = tf.not_equal(
-        tf.strings.reduce_join(sentences, axis=1), tf.strings.reduce_join(translated, axis=1)
-    )
+    is_kept = translated.with_flat_values(before < MAX_TOKENS)
+    translated = tf.ragged.boolean_mask(translated, is_kept)
+    text_given = tf.strings.reduce_join(sentences, axis=1)
+    text_read = tf.strings.reduce_join(translated, axis=1)
+    goes_on = tf.not_equal(text_given, text_read)
     searched = search(tf.strings.regex_replace(translated.flat_values, _SPACE_AROUND, ""))
     is_cut = tf.cast(searched.source_lengths, tf.int64) > codec.max_length
-    translations = tf.strings.regex_replace(searched.texts[:, 0], _SPACE_AROUND, "")
-    joined = tf.strings.reduce_join(
-        translated.with_flat_values(_spaced_as(translated, translations)), axis=1
-    )
     any_cut = tf.reduce_any(translated.with_flat_values(is_cut), axis=1)
-    return TranslatedDocuments(joined, goes_on | any_cut)
+    translations = tf.strings.regex_replace(searched.texts[:, 0], _SPACE_AROUND, "")
+    spaced = translated.with_flat_values(_spaced_as(translated, translations))
+    return TranslatedDocuments(tf.strings.reduce_join(spaced, axis=1), goes_on | any_cut)
 
 
 def _joined_in_spans(sentences: tf.RaggedTensor, spans: SpanFinder | None) -> tf.RaggedTensor:
-    """The sentences (batch, None), of which those are joined that divide what must stay as it is,
-    such as a tag."""
+    """Joins sentences (batch, None) that divide a span that must stay as it is, such as a tag."""
     if spans is None:
         return sentences
     parts = spans.parts(tf.strings.reduce_join(sentences, axis=1))
     is_span = tf.ragged.range(parts.row_lengths()).flat_values % 2 == 1
     sizes = tf.strings.length(parts.flat_values)
     part_ends = tf.cumsum(sizes)
-    span_ends, span_starts = (
-        tf.boolean_mask(part_ends, is_span),
-        tf.boolean_mask(part_ends - sizes, is_span),
-    )
+    span_starts = tf.boolean_mask(part_ends - sizes, is_span)
+    span_ends = tf.boolean_mask(part_ends, is_span)
     ends = tf.cumsum(tf.strings.length(sentences.flat_values))
-    num_begun, num_ended = (
-        tf.searchsorted(span_starts, ends),
-        tf.searchsorted(span_ends, ends, side="right"),
-    )
+    num_begun = tf.searchsorted(span_starts, ends)
+    num_ended = tf.searchsorted(span_ends, ends, side="right")
     return _join_parts(sentences, (num_begun <= num_ended)[:-1])
 
 
@@ -206,14 +194,11 @@ def _spaced_as(sentences: tf.RaggedTensor, translations: Tensor) -> Tensor:
     """The translations (number of sentences,) with the white space around their sentences."""
     texts = sentences.flat_values
     before = tf.strings.regex_replace(texts, _SPACE_BEFORE, r"\1")
-    after = tf.where(
-        tf.equal(before, texts), "", tf.strings.regex_replace(texts, _SPACE_AFTER, r"\1")
-    )
-    is_last = tf.scatter_nd(
-        sentences.row_limits()[:, None] - 1,
-        tf.ones_like(sentences.row_limits()),
-        tf.shape(texts, tf.int64),
-    )
+    after = tf.strings.regex_replace(texts, _SPACE_AFTER, r"\1")
+    # The white space of a sentence that is nothing else is before it.
+    after = tf.where(tf.equal(before, texts), "", after)
+    limits = sentences.row_limits()
+    is_last = tf.scatter_nd(limits[:, None] - 1, tf.ones_like(limits), tf.shape(texts, tf.int64))
     needs_space = (
         tf.equal(after, "")
         & tf.equal(is_last, 0)
@@ -258,14 +243,14 @@ def _exceptions(language: Language | None) -> list[str]:
     if language is None:
         # Only abbreviations that are hardly words of another language: German "med" is a Swedish
         # word.
-        languages_of = Counter(itertools.chain.from_iterable(ABBREVIATIONS.values()))
+        num_languages = Counter(itertools.chain.from_iterable(ABBREVIATIONS.values()))
         abbreviations = [
             form
-            for form, num in languages_of.items()
-            if num > 1 or not form.islower() or "." in form
+            for form, number in num_languages.items()
+            if number > 1 or not form.islower() or "." in form
         ]
     else:
-        abbreviations = [*ABBREVIATIONS[language]]
+        abbreviations = ABBREVIATIONS[language]
     before_number = _any_of(BEFORE_NUMBERS) + rf"([{SPACES}]*\p{{N}})"
     # The first marks only the ends of abbreviations that consist of single letters and others.
     patterns = [_any_of(abbreviations) + "()"] if abbreviations else []
@@ -285,10 +270,9 @@ def _any_of(abbreviations: Collection[str]) -> str:
 def divide_long_sentences(
     sentences: Parts, count_tokens: Callable[[Tensor], Tensor], max_tokens: int
 ) -> Parts:
-    """Divides sentences that are too long into parts of similar length, at commas if possible,
-    otherwise at spaces.
+    """Divides sentences that are too long into parts of similar length.
 
-    The other sentences stay as they are.
+    They are divided at commas if possible, otherwise at spaces. Other sentences stay as they are.
 
     Args:
         sentences: valid UTF-8.
@@ -300,9 +284,8 @@ def divide_long_sentences(
         is_long = tf.cast(count_tokens(texts), tf.int64) > max_tokens
         marked = tf.strings.regex_replace(texts, MARK, ESCAPED_MARK)
         divided = tf.strings.regex_replace(marked, end, rf"\1{_DIVISION}")
-        pieces = parts_between(
-            _DIVISION, tf.where(is_long, divided, marked)
-        )  # (number of sentences, None)
+        # (number of sentences, None)
+        pieces = parts_between(_DIVISION, tf.where(is_long, divided, marked))
         sizes = pieces.with_flat_values(tf.cast(count_tokens(pieces.flat_values), tf.int64))
         totals = tf.reduce_sum(sizes, axis=1)
         # Three quarters full if sizes were equal, so that most fit; each piece goes where its
@@ -311,15 +294,12 @@ def divide_long_sentences(
         sentence_of = pieces.value_rowids()
         starts = tf.cumsum(totals, exclusive=True)
         before = tf.cumsum(sizes.flat_values, exclusive=True) - tf.gather(starts, sentence_of)
-        num_parts, totals = (
-            tf.gather(num_parts, sentence_of),
-            tf.maximum(tf.gather(totals, sentence_of), 1),
-        )
-        part_of = tf.minimum(
-            (2 * before + sizes.flat_values) * num_parts // (2 * totals), num_parts - 1
-        )
-        # A piece begins a part if it is the first of its sentence, or of the part. The last may be
-        # empty.
+        num_parts = tf.gather(num_parts, sentence_of)
+        totals = tf.maximum(tf.gather(totals, sentence_of), 1)
+        part_of = (2 * before + sizes.flat_values) * num_parts // (2 * totals)
+        part_of = tf.minimum(part_of, num_parts - 1)
+        # A piece begins a part if it is the first of its sentence, or of the part. The last piece
+        # may be empty.
         is_new = (part_of[1:] > part_of[:-1]) & tf.not_equal(pieces.flat_values[1:], "")
         begins = (sentence_of[1:] > sentence_of[:-1]) | is_new
         sentences = _join_parts(sentences.with_values(pieces).merge_dims(1, 2), begins)
@@ -327,8 +307,7 @@ def divide_long_sentences(
 
 
 def _join_parts(parts: Parts, begins: Annotated[Tensor, "bool (number of parts - 1,)"]) -> Parts:
-    """Joins each part to the one before it, unless it begins a new one, as the first of a text
-    always does."""
+    """Joins each part to the one before it, unless it begins a new one or a text."""
     begins = tf.concat([[True], begins], 0)[: tf.size(parts.flat_values)]
     places = tf.cumsum(tf.cast(begins, tf.int64)) - 1
     groups = tf.RaggedTensor.from_value_rowids(parts.flat_values, places, validate=False)

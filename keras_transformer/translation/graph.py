@@ -1,5 +1,4 @@
-"""What a translator computes, as functions of tensors: they are traced for Python's calls and for
-SavedModels.
+"""The computations of a translator, as functions of tensors for Python and for SavedModels.
 
 Lengths are the numbers of tokens of texts, with their end tokens. They are above the model's
 `max_length` where a text is truncated; what is far beyond it is not counted.
@@ -44,10 +43,10 @@ _LARGEST = 127
 
 
 class TokenScores(NamedTuple):
-    """The log probabilities of pairs, those of their tokens, and how long their texts are.
+    """The log probabilities of pairs and of their tokens, and the lengths of their texts.
 
     Attributes:
-        log_probs: the sums of the tokens'.
+        log_probs: the sums of the tokens' log probabilities.
         token_log_probs: of every token of the targets, with end tokens; 0 after them.
     """
 
@@ -62,10 +61,10 @@ def dual_scores(
 ) -> Annotated[np.ndarray, "float (number of pairs,)"]:
     """Computes scores by dual conditional cross-entropy (Junczys-Dowmunt 2018, arXiv 1809.00197).
 
-    They are `exp(-(|a - b| + (a + b) / 2))`, of the cross-entropies `a` of the target given its
-    source and `b` of the source given the target, each for a token: 1 for pairs of which both
-    models are certain, near 0 for those that one of them finds less probable than the other, or
-    both improbable.
+    They are `exp(-(|a - b| + (a + b) / 2))`, where `a` is the cross-entropy of the target given its
+    source and `b` that of the source given the target, each for a token. The score is 1 for pairs
+    of which both models are certain, and near 0 for pairs that both find improbable, or one of them
+    less probable than the other.
 
     Args:
         forward: of the pairs.
@@ -75,16 +74,17 @@ def dual_scores(
     Example:
         >>> english, german, log_probs = np.array([1]), np.array([2]), np.array([[-2.0]])
         >>> forward = TokenScores(log_probs[:, 0], log_probs, english, german)
-        >>> dual_scores(forward, TokenScores(log_probs[:, 0] - 1, log_probs - 1, german, english)).round(4)
+        >>> backward = TokenScores(log_probs[:, 0] - 1, log_probs - 1, german, english)
+        >>> dual_scores(forward, backward).round(4)
         array([0.0183])
     """
-    ours, theirs = (-scores.log_probs / scores.target_lengths for scores in (forward, backward))
+    ours = -forward.log_probs / forward.target_lengths
+    theirs = -backward.log_probs / backward.target_lengths
     return np.exp(-(np.abs(ours - theirs) + (ours + theirs) / 2))
 
 
 class Tokens(NamedTuple):
-    """The tokens of texts as a model reads them: truncated, with end tokens, as text to show and as
-    ids."""
+    """The tokens of texts as a model reads them: truncated, with end tokens."""
 
     pieces: Annotated[Tensor, 'string (batch, length), padded with ""']
     token_ids: Annotated[Tensor, "int32 (batch, length), padded with 0"]
@@ -135,21 +135,16 @@ class TranslationGraph:
 
     def __post_init__(self) -> None:
         self._searched = SearchedModel(self.model, self.decoding, self.candidates)
-        # Variables, and what is stored of them.
-        self._stored: list[tuple[keras.Variable, tf.Variable | _Int8Matrix]] = [
-            (
-                variable,
-                _Int8Matrix.of(variable)
-                if self.is_int8 and len(variable.shape) == 2
-                else variable.value,
-            )
-            for variable in self.model.weights
-        ]
+        # The model's variables, and how each is stored.
+        self._stored: list[tuple[keras.Variable, tf.Variable | _Int8Matrix]] = []
+        for variable in self.model.weights:
+            if self.is_int8 and len(variable.shape) == 2:
+                self._stored.append((variable, _Int8Matrix.of(variable)))
+            else:
+                self._stored.append((variable, variable.value))
         if self.candidates is not None:
-            self._stored += [
-                (table, table.value)
-                for table in (self.candidates.by_source, self.candidates.always)
-            ]
+            for table in (self.candidates.by_source, self.candidates.always):
+                self._stored.append((table, table.value))
 
     @contextlib.contextmanager
     def untied_output(self) -> Iterator[None]:
@@ -158,21 +153,23 @@ class TranslationGraph:
         To transpose the table takes longer than several steps of a search. The copy does not change
         with the model.
         """
-        stored, searched = self._stored, self._searched
+        stored = self._stored
+        searched = self._searched
         tied = self.model.output_projection if isinstance(self.model, Transformer) else None
         # For candidates, few columns are transposed. Integers are for small files, and are
         # transposed as they are read.
         if isinstance(tied, TiedProjection) and self.candidates is None and not self.is_int8:
-            width, size = self.model.config.d_model, self.model.config.target_vocab_size
-            copy = keras.layers.Dense(size, use_bias=tied.use_bias, dtype=tied.dtype_policy)
-            copy.build((None, width))
-            copy.set_weights([tied.kernel, *([tied.bias] if tied.use_bias else [])])
+            vocab_size = self.model.config.target_vocab_size
+            copy = keras.layers.Dense(vocab_size, use_bias=tied.use_bias, dtype=tied.dtype_policy)
+            copy.build((None, self.model.config.d_model))
+            copy.set_weights([tied.kernel, tied.bias] if tied.use_bias else [tied.kernel])
             self._stored = stored + [(variable, variable.value) for variable in copy.variables]
             self._searched = searched._replace(output_projection=copy)
         try:
             yield
         finally:
-            self._stored, self._searched = stored, searched
+            self._stored = stored
+            self._searched = searched
 
     @property
     def weights(self) -> list[tf.Variable]:
@@ -184,15 +181,13 @@ class TranslationGraph:
 
         TensorFlow does not run a loop that reads variables beside another loop.
         """
-        return keras.StatelessScope(
-            state_mapping=[
-                (
-                    variable,
-                    stored.to_float() if isinstance(stored, _Int8Matrix) else tf.identity(stored),
-                )
-                for variable, stored in self._stored
-            ]
-        )
+        tensors = []
+        for variable, stored in self._stored:
+            if isinstance(stored, _Int8Matrix):
+                tensors.append((variable, stored.to_float()))
+            else:
+                tensors.append((variable, tf.identity(stored)))
+        return keras.StatelessScope(state_mapping=tensors)
 
     def search(
         self,
@@ -214,9 +209,8 @@ class TranslationGraph:
             tags: those in front of the sources, see `Translator.translate`.
         """
         source = self.codec.encode_sources(texts, tags)
-        is_blank = tf.strings.regex_full_match(
-            texts, rf"[{SPACES}\p{{Cf}}]*"
-        )  # Cf: invisible characters
+        # Cf: invisible characters.
+        is_blank = tf.strings.regex_full_match(texts, rf"[{SPACES}\p{{Cf}}]*")
         limits = tf.where(is_blank, 0, self._searched.most_tokens(source.token_ids))
         if max_lengths is not None:
             limits = tf.where(max_lengths > 0, tf.minimum(limits, max_lengths), limits)
@@ -240,10 +234,8 @@ class TranslationGraph:
         if prefix is not None:
             beginnings = tf.gather(prefix, tf.repeat(tf.range(prefix.nrows()), n_best))
             flat_ids = tf.concat([beginnings, tf.cast(flat_ids, beginnings.dtype)], axis=1)
-        translations = self.codec.decode(flat_ids, source, n_best)
-        return Translations(
-            tf.reshape(translations, [-1, n_best]), scores, token_ids, source.lengths
-        )
+        translations = tf.reshape(self.codec.decode(flat_ids, source, n_best), [-1, n_best])
+        return Translations(translations, scores, token_ids, source.lengths)
 
     def search_token_ids(
         self, token_ids: Annotated[Tensor, "int32 (batch, length)"]
@@ -255,9 +247,8 @@ class TranslationGraph:
             `search` does.
         """
         is_known = (token_ids >= 0) & (token_ids < self.model.config.source_vocab_size)
-        token_ids = tf.where(is_known, token_ids, Tokenizer.unk_id)[
-            :, : self.model.config.max_length
-        ]
+        token_ids = tf.where(is_known, token_ids, Tokenizer.unk_id)
+        token_ids = token_ids[:, : self.model.config.max_length]
         lengths = tf.RaggedTensor.from_tensor(token_ids, padding=Tokenizer.pad_id).row_lengths()
         # Keep one token for the encoder in a row that is all padding.
         padded = tf.pad(token_ids, [[0, 0], [0, 1]], constant_values=Tokenizer.pad_id)
@@ -280,27 +271,20 @@ class TranslationGraph:
 
         def score(source: Tensor, labels: Tensor) -> Tensor:
             logits = model({"source": source, "target": _shifted(labels)}, training=False)
-            return tf.where(
-                tf.not_equal(labels, Tokenizer.pad_id), -token_crossentropy(labels, logits), 0.0
-            )
+            is_token = tf.not_equal(labels, Tokenizer.pad_id)
+            return tf.where(is_token, -token_crossentropy(labels, logits), 0.0)
 
-        log_probs = self._in_batches(
-            score, [source.token_ids, target.token_ids], [_width(target.token_ids)]
-        )
-        return TokenScores(
-            tf.reduce_sum(log_probs, axis=1), log_probs, source.lengths, target.lengths
-        )
+        sides = [source.token_ids, target.token_ids]
+        log_probs = self._in_batches(score, sides, [_width(target.token_ids)])
+        totals = tf.reduce_sum(log_probs, axis=1)
+        return TokenScores(totals, log_probs, source.lengths, target.lengths)
 
     def align(self, sources: Texts, targets: Texts, layer: int = ALIGNMENT_LAYER) -> Alignments:
-        """Finds which tokens of its source each token of a target comes from, see
-        `Translator.align`."""
-        model, num_layers = cast(Transformer, self.model), self.model.config.depths[1]
-        require(
-            -num_layers <= layer < num_layers,
-            "layer",
-            f"from {-num_layers} to {num_layers - 1}",
-            layer,
-        )
+        """Aligns the tokens of targets with those of their sources, see `Translator.align`."""
+        model = cast(Transformer, self.model)
+        num_layers = self.model.config.depths[1]
+        rule = f"from {-num_layers} to {num_layers - 1}"
+        require(-num_layers <= layer < num_layers, "layer", rule, layer)
         source, target = self.codec.encode_pairs(sources, targets)
         has_guided_head = self.is_guided and layer in (ALIGNMENT_LAYER, num_layers - 1)
 
@@ -311,19 +295,19 @@ class TranslationGraph:
                 embedded, encoded, source_mask=source_mask, return_attention_scores=True
             )
             by_head = tf.cast(scores[layer], tf.float32)
-            weights = (
-                by_head[:, GUIDED_HEAD] if has_guided_head else tf.reduce_mean(by_head, axis=1)
-            )
-            return tf.where(tf.not_equal(labels, Tokenizer.pad_id)[:, :, None], weights, 0.0)
+            if has_guided_head:
+                weights = by_head[:, GUIDED_HEAD]
+            else:
+                weights = tf.reduce_mean(by_head, axis=1)
+            is_token = tf.not_equal(labels, Tokenizer.pad_id)
+            return tf.where(is_token[:, :, None], weights, 0.0)
 
         sides = [source.token_ids, target.token_ids]
-        attention = self._in_batches(
-            attend, sides, [_width(target.token_ids), _width(source.token_ids)]
-        )
+        shape: list[Dimension] = [_width(target.token_ids), _width(source.token_ids)]
+        attention = self._in_batches(attend, sides, shape)
         # A row of a text has an end token, so that no axis is empty unless there are no texts.
-        positions = tf.argmax(
-            tf.pad(attention, [[0, 0], [0, 0], [0, 1]]), axis=2, output_type=tf.int32
-        )
+        padded = tf.pad(attention, [[0, 0], [0, 0], [0, 1]])
+        positions = tf.argmax(padded, axis=2, output_type=tf.int32)
         is_token = tf.sequence_mask(target.token_ids.row_lengths(), tf.shape(attention)[1])
         return Alignments(
             self._tokens("source", source.token_ids, source.lengths),
@@ -340,13 +324,11 @@ class TranslationGraph:
         def encode(source: Tensor) -> Tensor:
             encoded, mask = model.encode(source)
             weights = tf.cast(mask, tf.float32)[:, :, None]
-            return tf.reduce_sum(tf.cast(encoded, tf.float32) * weights, axis=1) / tf.reduce_sum(
-                weights, axis=1
-            )
+            total = tf.reduce_sum(tf.cast(encoded, tf.float32) * weights, axis=1)
+            return total / tf.reduce_sum(weights, axis=1)
 
-        return Embeddings(
-            self._in_batches(encode, [source.token_ids], [model.config.d_model]), source.lengths
-        )
+        vectors = self._in_batches(encode, [source.token_ids], [model.config.d_model])
+        return Embeddings(vectors, source.lengths)
 
     def tokenize(self, texts: Texts) -> Tokens:
         """Splits sources into the tokens that the model reads."""
@@ -361,21 +343,22 @@ class TranslationGraph:
     def _in_batches(
         self, function: Callable[..., Tensor], sides: list[tf.RaggedTensor], shape: list[Dimension]
     ) -> Tensor:
-        """Applies a function to the sides of pairs, in batches of similar lengths, and pads its
-        results to a shape."""
+        """Applies a function to the sides of pairs in batches of similar lengths.
+
+        Its results are padded to a shape.
+        """
 
         def compute(rows: Tensor) -> Tensor:
             results = function(*(tf.gather(side, rows).to_tensor() for side in sides))
-            missing = [
-                [0, size - tf.shape(results)[axis]] for axis, size in enumerate(shape, start=1)
-            ]
-            return tf.pad(results, [[0, 0], *missing])
+            padding = [[0, 0]]
+            for axis, size in enumerate(shape, start=1):
+                padding.append([0, size - tf.shape(results)[axis]])
+            return tf.pad(results, padding)
 
         lengths = tf.reduce_max([tf.cast(side.row_lengths(), tf.int32) for side in sides], axis=0)
+        results = tf.zeros([tf.size(lengths), *shape])
         with self._read_weights():
-            return map_in_length_batches(
-                compute, lengths, lengths, tf.zeros([tf.size(lengths), *shape])
-            )
+            return map_in_length_batches(compute, lengths, lengths, results)
 
 
 def _shifted(labels: Annotated[Tensor, "int32 (batch, length)"]) -> Tensor:

@@ -1,5 +1,4 @@
-"""Translations of tokenized sources, searched or drawn at random batch by batch, in the TensorFlow
-graph."""
+"""Searches translations of tokenized sources, or draws them at random, in the TensorFlow graph."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, cast
@@ -38,7 +37,7 @@ _FORBIDDEN_IDS: dict[str, tuple[int, ...]] = {
 
 
 class TranslationModel(Decodable, Protocol):
-    """What a translator needs of a model."""
+    """The part of a model that a translator uses."""
 
     @property
     def config(self) -> TransformerConfig: ...
@@ -48,8 +47,9 @@ class TranslationModel(Decodable, Protocol):
 
 
 class Sampling(NamedTuple):
-    """How translations are drawn at random, see `keras_transformer.decoding.sample`. Tensors are
-    inputs of a graph.
+    """How translations are drawn at random, see `keras_transformer.decoding.sample`.
+
+    Tensors are inputs of a graph.
 
     Attributes:
         seed: of which 32 bits count. The same seed gives the same translations.
@@ -72,22 +72,20 @@ class Sampling(NamedTuple):
         integer("seed", self.seed)
         integer("first_row", self.first_row)
         check_sampling(self.temperature, self.top_k, self.top_p)
+        # As int32, a seed of 2**31 or more becomes negative.
+        seed = np.array(int(cast(int, self.seed)) % 2**32, "uint32").astype("int32")
         inputs = {
-            "seed": tf.constant(
-                np.array(int(cast(int, self.seed)) % 2**32, "uint32").astype("int32")
-            ),
+            "seed": tf.constant(seed),
             "temperature": tf.constant(self.temperature, tf.float32),
             "first_row": tf.constant(self.first_row, tf.int32),
         }
-        return (
-            inputs
-            if self.top_p is None
-            else inputs | {"top_p": tf.constant(self.top_p, tf.float32)}
-        )
+        if self.top_p is not None:
+            inputs["top_p"] = tf.constant(self.top_p, tf.float32)
+        return inputs
 
 
 class Translations(NamedTuple):
-    """What a search finds for every text, the best first.
+    """The translations that a search finds for every text, the best first.
 
     Attributes:
         scores: log probability divided by `((5 + length) / 6) ** length_penalty`; with a beam of 1,
@@ -123,8 +121,10 @@ class Candidates:
         source: Annotated[Tensor, "int32 (batch, source length)"],
         prefix: Annotated[Tensor, "int32 (batch, prefix length)"] | None,
     ) -> Annotated[Tensor, "int32 (number of candidates,)"]:
-        """Returns the tokens that the translations of a batch may have, ascending, with those of
-        their prefixes."""
+        """Returns the tokens that the translations of a batch may have, in ascending order.
+
+        The tokens of prefixes are among them.
+        """
         parts = [self.always.value, tf.reshape(tf.gather(self.by_source.value, source), [-1])]
         if prefix is not None:
             parts.append(tf.maximum(tf.reshape(prefix, [-1]), Tokenizer.pad_id))
@@ -135,7 +135,7 @@ class Candidates:
 
 
 class SearchedModel(NamedTuple):
-    """A model, and what all its searches have in common.
+    """A model with the settings of all its searches.
 
     Attributes:
         candidates: the tokens that translations may have; None for all.
@@ -182,7 +182,8 @@ def search_tokens(
     width = tf.reduce_max(tf.concat([max_lengths, [1]], 0))
 
     def search_batch(rows: Tensor) -> tuple[Tensor, Tensor]:
-        source_ids, limits = tf.gather(source, rows).to_tensor(), tf.gather(max_lengths, rows)
+        source_ids = tf.gather(source, rows).to_tensor()
+        limits = tf.gather(max_lengths, rows)
         start_id: Any = Tokenizer.start_id
         options: dict[str, Any] = {}
         if prefix is not None:
@@ -212,25 +213,39 @@ def search_tokens(
             drop_finished=True,
         )
         if sampling:
-            draw: dict[str, Any] = sampling._asdict()
             hypotheses = sample(
-                step, state, limits, rows=rows + draw.pop("first_row"), **draw, **arguments
+                step,
+                state,
+                limits,
+                rows=rows + sampling.first_row,
+                seed=sampling.seed,
+                temperature=sampling.temperature,
+                top_k=sampling.top_k,
+                top_p=sampling.top_p,
+                **arguments,
             )
         elif beam_size == 1:
             hypotheses = greedy_search(step, state, limits, **arguments)
         else:
-            arguments |= dict(
-                beam_size=beam_size, length_penalty=decoding.length_penalty, n_best=n_best
+            hypotheses = beam_search(
+                step,
+                state,
+                limits,
+                beam_size=beam_size,
+                length_penalty=decoding.length_penalty,
+                n_best=n_best,
+                **arguments,
             )
-            hypotheses = beam_search(step, state, limits, **arguments)
         padding = [[0, 0], [0, 0], [0, width - tf.shape(hypotheses.token_ids)[2]]]
         return tf.pad(hypotheses.token_ids, padding), hypotheses.scores
 
+    no_token_ids = tf.zeros([num_texts, n_best, width], tf.int32)
+    no_scores = tf.zeros([num_texts, n_best])
     return map_in_length_batches(
         search_batch,
         tf.cast(source.row_lengths(), tf.int32),
         searched.most_tokens(source),
-        (tf.zeros([num_texts, n_best, width], tf.int32), tf.zeros([num_texts, n_best])),
+        (no_token_ids, no_scores),
         max_rows=tf.maximum((num_texts + 1) // 2, MIN_TEXTS_PER_BATCH),
         parallel_iterations=PARALLEL_SEARCHES,
     )
@@ -244,11 +259,10 @@ def map_in_length_batches(
     max_rows: Dimension = POSITIONS_PER_BATCH,
     parallel_iterations: int = 1,
 ) -> Results:
-    """Applies a function to the rows of a request in batches, and returns its results in the order
-    of the rows.
+    """Applies a function to the rows of a request in batches.
 
-    A batch has rows of similar length. One long text does not make all others of its request pay
-    for padding, nor for the steps that it alone needs.
+    Results are in the order of the rows. A batch has rows of similar length. One long text does not
+    make all others of its request pay for padding, nor for the steps that it alone needs.
 
     Args:
         function: takes row numbers, int32 (n,), and returns a nest of tensors (n, ...).

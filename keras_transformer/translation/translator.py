@@ -37,8 +37,7 @@ class Translation(NamedTuple):
 
 
 class Alignment(NamedTuple):
-    """Which tokens of its source the tokens of a target come from: `Alignments` of one pair,
-    without padding."""
+    """Which tokens of its source the tokens of a target come from, without padding."""
 
     source: list[str]
     target: list[str]
@@ -96,16 +95,13 @@ class Translator:
         one_of("language", language, get_args(Language), optional=True)
         self.tokenizers = TokenizerPair.of(tokenizers)
         for side in ("target", "source"):
-            tokenizer, name = getattr(self.tokenizers, side), f"{side}_vocab_size"
-            vocab_size = getattr(model.config, name)
-            require(
-                tokenizer.vocab_size == vocab_size,
-                "tokenizer.vocab_size"
-                if self.tokenizers.is_shared
-                else f"{side} tokenizer.vocab_size",
-                f"the model's {name}={vocab_size}",
-                tokenizer.vocab_size,
-            )
+            size = getattr(self.tokenizers, side).vocab_size
+            size_of_model = getattr(model.config, f"{side}_vocab_size")
+            name = "tokenizer.vocab_size"
+            if not self.tokenizers.is_shared:
+                name = f"{side} {name}"
+            rule = f"the model's {side}_vocab_size={size_of_model}"
+            require(size == size_of_model, name, rule, size)
         self.model = model
         self.decoding = decoding
         self.language = language
@@ -193,8 +189,7 @@ class Translator:
         return [translation.hypotheses[0][0] for translation in self.translate(texts)]
 
     def n_best(self, texts: Sequence[str | bytes], n: int) -> list[list[tuple[str, float]]]:
-        """Returns the `n` best translations of every text with their scores, the best first, as
-        `translate` does."""
+        """Returns the `n` best translations of every text with their scores, the best first."""
         return [translation.hypotheses for translation in self.translate(texts, n)]
 
     def translate(
@@ -206,8 +201,7 @@ class Translator:
         sampling: Sampling | None = None,
         tags: Sequence[str] | None = None,
     ) -> list[Translation]:
-        """Translates every text and returns its best translations with their scores, and its
-        length.
+        """Translates texts, and returns their best translations with scores, and their lengths.
 
         Args:
             texts: strings, or their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
@@ -224,18 +218,14 @@ class Translator:
             ConfigError: An argument breaks its rule.
         """
         n = integer("n", n)
-        require(
-            1 <= n <= self.decoding.beam_size,
-            "n",
-            f"from 1 to the beam size {self.decoding.beam_size}",
-            n,
-        )
-        given = {
-            name: values
-            for name, values in (("prefixes", prefixes), ("tags", tags))
-            if values is not None
-        }
-        inputs = _text_tensors(texts=texts, **given)
+        beam_size = self.decoding.beam_size
+        require(1 <= n <= beam_size, "n", f"from 1 to the beam size {beam_size}", n)
+        given = {"texts": texts}
+        if prefixes is not None:
+            given["prefixes"] = prefixes
+        if tags is not None:
+            given["tags"] = tags
+        inputs = _text_tensors(**given)
         for place, tag in enumerate(np.asarray(inputs.get("tags", ()))):
             if tag:
                 self.graph.codec.check_tag(f"tags[{place}]", tag.decode(errors="replace"))
@@ -246,16 +236,15 @@ class Translator:
             require(n == 1, "n", "1 with sampling", n)
             inputs |= sampling.inputs()
             translations = self._run(self._sample, inputs, top_k=sampling.top_k)
-        rows = zip(
-            translations.texts, translations.scores, translations.source_lengths, strict=True
-        )
-        return [
-            Translation(
-                [(text.decode(), float(score)) for text, score in zip(texts, scores, strict=True)],
-                int(length),
-            )
-            for texts, scores, length in rows
-        ]
+        results = []
+        rows = (translations.texts, translations.scores, translations.source_lengths)
+        for texts_of_row, scores_of_row, length in zip(*rows, strict=True):
+            hypotheses = [
+                (text.decode(), float(score))
+                for text, score in zip(texts_of_row, scores_of_row, strict=True)
+            ]
+            results.append(Translation(hypotheses, int(length)))
+        return results
 
     def _sample(self, top_k: int | None, **inputs: Any) -> Translations:
         values = {name: inputs.pop(name) for name in Sampling._fields if name in inputs}
@@ -308,8 +297,7 @@ class Translator:
     def score_tokens(
         self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]
     ) -> TokenScores:
-        """Computes the same as `score`, the log probability of every token, and lengths, as NumPy
-        arrays."""
+        """Computes the log probability of every target and of its tokens, and lengths."""
         return self._run(self.graph.score, _text_tensors(sources=sources, targets=targets))
 
     def align(
@@ -318,11 +306,10 @@ class Translator:
         targets: Sequence[str | bytes],
         layer: int = ALIGNMENT_LAYER,
     ) -> list[Alignment]:
-        """Finds which tokens of its source each token of a target comes from, by the attention of a
-        decoder's layer.
+        """Finds which tokens of its source each token of a target comes from.
 
-        It is the mean of all heads, or, in the last layer of a model with guided alignment, that of
-        the first.
+        It uses the attention of a layer of the decoder: the mean of its heads, or, in the last
+        layer of a model with guided alignment, its first head.
 
         Args:
             sources: each is truncated after `config.max_length` tokens.
@@ -333,19 +320,16 @@ class Translator:
             ConfigError: The numbers differ, or there is no such layer.
         """
         layer = integer("layer", layer)
-        pairs = self._run(
-            self.graph.align, _text_tensors(sources=sources, targets=targets), layer=layer
-        )
+        inputs = _text_tensors(sources=sources, targets=targets)
+        pairs = self._run(self.graph.align, inputs, layer=layer)
         alignments = []
-        rows = zip(
-            pairs.source.pieces, pairs.target.pieces, pairs.positions, pairs.attention, strict=True
-        )
-        for source_pieces, target_pieces, positions, attention in rows:
-            source, target = _filled(source_pieces), _filled(target_pieces)
+        rows = (pairs.source.pieces, pairs.target.pieces, pairs.positions, pairs.attention)
+        for source_pieces, target_pieces, positions, attention in zip(*rows, strict=True):
+            source = _filled(source_pieces)
+            target = _filled(target_pieces)
+            positions = positions[: len(target)].tolist()
             attention = attention[: len(target), : len(source)]
-            alignments.append(
-                Alignment(source, target, positions[: len(target)].tolist(), attention)
-            )
+            alignments.append(Alignment(source, target, positions, attention))
         return alignments
 
     def encode(self, texts: Sequence[str | bytes]) -> np.ndarray:
@@ -358,21 +342,23 @@ class Translator:
 
     def tokenize(self, texts: Sequence[str | bytes]) -> list[list[str]]:
         """Returns the tokens of sources as the model reads them: truncated, with end tokens."""
-        return [
-            _filled(pieces)
-            for pieces in self._run(self.graph.tokenize, _text_tensors(texts=texts)).pieces
-        ]
+        tokens = self._run(self.graph.tokenize, _text_tensors(texts=texts))
+        return [_filled(pieces) for pieces in tokens.pieces]
 
     def detokenize(
         self, token_ids: Annotated[Tensor, "int32 (batch, length)"]
     ) -> Annotated[Tensor, "string (batch,)"]:
-        """Joins tokens of the target language into texts; special ones and ids outside the
-        vocabulary are ignored."""
+        """Joins tokens of the target language into texts.
+
+        Special tokens and ids outside the vocabulary are ignored.
+        """
         return self.tokenizers.target.detokenize(tf.convert_to_tensor(token_ids, tf.int32))
 
     def token_ids(self, texts: Sequence[str | bytes]) -> np.ndarray:
-        """Returns sources as the model takes them: int32 (batch, length), truncated, with end
-        tokens, padded with 0."""
+        """Returns sources as the model takes them: int32 (batch, length).
+
+        They are truncated, and have end tokens and then zeros.
+        """
         return self._run(self.graph.tokenize, _text_tensors(texts=texts)).token_ids
 
     def num_tokens(self, texts: Sequence[str | bytes], side: Side = "source") -> np.ndarray:
@@ -394,8 +380,7 @@ class Translator:
         if os.getpid() != self._process:
             raise Error(
                 "a Translator cannot be used in a process that was forked after it was made: "
-                "start processes with "
-                "multiprocessing.get_context('spawn')"
+                "start processes with multiprocessing.get_context('spawn')"
             )
         # TensorFlow would make a tensor of an integer of NumPy.
         options = {name: plain(value) for name, value in options.items()}

@@ -63,7 +63,7 @@ def test_path_length_is_the_number_of_layers_that_connect_the_ends():
         ),
         "restricted self-attention": (
             dict(n=9, d=4, r=5),
-            [MultiHeadAttention(num_heads=1, key_dim=4, neighborhood=5) for _ in range(4)],
+            [MultiHeadAttention(num_heads=1, key_dim=4, sliding_window=3) for _ in range(4)],
         ),
         "self-attention": (dict(n=9, d=4), [MultiHeadAttention(num_heads=1, key_dim=4)]),
     }

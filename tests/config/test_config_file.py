@@ -110,7 +110,7 @@ def test_hostile_text_is_refused_at_once(refused, text, problem):
         ),
         (
             "tokenizer: {vocab_size: 1000000000}",
-            "the sizes in the section model must make at most 10,000,000,000 parameters; they make",
+            "tokenizer.vocab_size must be at most 1,000,000; received tokenizer.vocab_size=",
         ),
         (
             "decoding: {beam_size: 1000000}",

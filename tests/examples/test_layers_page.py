@@ -1,4 +1,4 @@
-"""All code on docs/layers.md runs, in one fresh process for each backend that is installed here."""
+"""All code on the pages about layers runs, in a fresh process for each installed backend."""
 
 import importlib.util
 import pathlib
@@ -7,7 +7,8 @@ import re
 import pytest
 from fresh_process import run_python
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "layers.md"
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+PAGES = ("layers.md", "blocks.md")
 BLOCK = re.compile(r"^```python *(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 BACKENDS = ("tensorflow", "jax", "torch")
 INSTALLED = [name for name in BACKENDS if importlib.util.find_spec(name)]
@@ -23,9 +24,9 @@ def is_left_out(package, backend):
     )
 
 
-def program(backend):
+def program(page, backend):
     """The code on the lines that it has on the page, as tracebacks show."""
-    text = PAGE.read_text(encoding="utf-8")
+    text = (DOCS / page).read_text(encoding="utf-8")
     lines = [""] * text.count("\n")
     for block in BLOCK.finditer(text):
         if not is_left_out(block[1], backend):
@@ -44,8 +45,9 @@ def program(backend):
         for name in INSTALLED
     ],
 )
-def test_the_code_runs(backend, tmp_path):
-    code = program(backend)
-    assert code.count("assert") > 5
-    (tmp_path / "layers.py").write_text(code)
-    run_python("layers.py", cwd=tmp_path, env={"KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1"})
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_runs(page, backend, tmp_path):
+    code = program(page, backend)
+    assert code.count("kt.") > 10
+    (tmp_path / "page.py").write_text(code)
+    run_python("page.py", cwd=tmp_path, env={"KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1"})

@@ -272,7 +272,7 @@ def test_the_folder_holds_what_ctranslate2_reads_and_the_tokenizer(tmp_path):
 @pytest.mark.parametrize(
     "changes, rule",
     [
-        ({"neighborhood": 3}, "null for CTranslate2"),
+        ({"sliding_window": 2}, "null for CTranslate2"),
         ({"value_dim": 3}, "null or 8 for CTranslate2"),
         ({"activation": "elu"}, "relu, gelu, silu, swish, tanh or sigmoid for CTranslate2"),
         ({"positions": "alibi"}, "sinusoidal, tensor2tensor, learned or rotary for CTranslate2"),

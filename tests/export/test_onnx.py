@@ -40,7 +40,7 @@ MODELS = {
     "learned positions": dict(positions="learned", activation="silu", norm_first=True),
     "ALiBi, one head of keys": dict(positions="alibi", num_key_value_heads=1),
     "one head": dict(positions="rotary", num_heads=1),
-    "T5's biases, restricted attention": dict(positions="t5", neighborhood=3),
+    "T5's biases, restricted attention": dict(positions="t5", sliding_window=2),
 }
 
 

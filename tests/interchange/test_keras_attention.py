@@ -139,12 +139,12 @@ def test_attention_over_the_axes_of_an_image():
     assert_allclose(numpy(to_keras(attention)(x, x)), numpy(stock(x, x)), **TOLERANCE)
 
 
-def test_a_neighborhood_becomes_a_sliding_window():
-    attention = built(MultiHeadAttention, dict(num_heads=2, key_dim=4, neighborhood=5))
+def test_a_sliding_window_is_converted():
+    attention = built(MultiHeadAttention, dict(num_heads=2, key_dim=4, sliding_window=3))
     if "sliding_window" not in KNOWN:
         with pytest.raises(
             ConfigError,
-            match="^neighborhood must be None to become a keras.layers.MultiHeadAttention",
+            match="^sliding_window must be None to become a keras.layers.MultiHeadAttention",
         ):
             to_keras(attention)
         return

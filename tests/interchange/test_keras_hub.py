@@ -7,7 +7,13 @@ import pytest
 from keras.ops import convert_to_numpy as numpy
 from numpy.testing import assert_allclose, assert_array_equal
 
-from keras_transformer import DecoderLayer, EncoderLayer, PositionalEmbedding
+from keras_transformer import (
+    DecoderLayer,
+    EncoderLayer,
+    PositionalEmbedding,
+    PositionalEncoding,
+    RotaryPositions,
+)
 from keras_transformer.errors import ConfigError
 from keras_transformer.interchange import from_keras_hub, to_keras_hub
 
@@ -63,6 +69,24 @@ def test_an_encoder_layer(settings):
     assert_allclose(numpy(layer(x, mask=REAL, attention_mask=pairs)), numpy(expected), **TOLERANCE)
     assert_same(to_keras_hub(layer), hub)
     assert_same(from_keras_hub(to_keras_hub(layer)), layer)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_an_encoder_layer_with_more_axes(norm_first):
+    # The axes between batch and features are one sequence.
+    hub = keras_hub.layers.TransformerEncoder(12, num_heads=2, normalize_first=norm_first)
+    hub.build((None, None, None, 8))
+    rng = np.random.default_rng(1)
+    hub.set_weights([rng.normal(size=weight.shape) * 0.4 for weight in hub.get_weights()])
+    layer = from_keras_hub(hub)
+    x = normal(2, 3, 4, 8)
+    expected = numpy(hub(x))
+    assert_allclose(numpy(layer(x)), expected, **TOLERANCE)
+    assert_allclose(numpy(to_keras_hub(layer)(x)), expected, **TOLERANCE)
+    one_axis = EncoderLayer.from_config(layer.get_config())
+    one_axis.build((None, None, 8))
+    one_axis.set_weights(layer.get_weights())
+    assert_allclose(numpy(one_axis(x.reshape(2, 12, 8))).reshape(x.shape), expected, **TOLERANCE)
 
 
 @pytest.mark.slow
@@ -169,7 +193,7 @@ WITHOUT_COUNTERPART = [
         dict(attention_bias=False),
         dict(activation_dropout=0.1),
         dict(attention_dropout=0.1),
-        dict(neighborhood=3),
+        dict(sliding_window=2),
     ),
     *(
         dict(key_dim=3),
@@ -193,3 +217,59 @@ def test_what_keras_hub_has_not_is_one_line(cls, settings):
         ConfigError, match=f"^{name} must be .* to become a keras_hub.layers.*; received {name}="
     ):
         to_keras_hub(layer)
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 8), (2, 3, 5, 8)])
+def test_learned_positions_of_features(shape):
+    hub = keras_hub.layers.PositionEmbedding(6)
+    layer = PositionalEncoding("learned", max_length=6)
+    x = normal(*shape)
+    expected = numpy(x + hub(x))
+    layer.build(shape)
+    layer.position_table.assign(hub.position_embeddings)
+    assert_allclose(numpy(layer(x)), expected, **TOLERANCE)
+
+
+# KerasHub's "dynamic" divides all frequencies by the factor that "ntk" multiplies the base by.
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ({}, {}),
+        (dict(base=500.0), dict(max_wavelength=500)),
+        (dict(scaling="linear", factor=4.0), dict(scaling_factor=4.0)),
+        (
+            dict(scaling="yarn", factor=8.0, original_max_length=64),
+            dict(rope_type="yarn", scaling_factor=8.0, original_max_position_embeddings=64),
+        ),
+        (
+            dict(
+                base=1e6,
+                scaling="yarn",
+                factor=2.5,
+                original_max_length=2048,
+                beta_fast=16.0,
+                beta_slow=2.0,
+            ),
+            dict(
+                max_wavelength=1000000,
+                rope_type="yarn",
+                scaling_factor=2.5,
+                original_max_position_embeddings=2048,
+                beta_fast=16.0,
+                beta_slow=2.0,
+            ),
+        ),
+    ],
+    ids=lambda arguments: "-".join(map(str, arguments)),
+)
+def test_rotary_positions(ours, theirs):
+    hub, scheme = keras_hub.layers.RotaryEmbedding(**theirs), RotaryPositions(**ours)
+    # Theirs has heads behind positions.
+    heads = normal(2, 3, 40, 16)
+    expected = numpy(hub(np.swapaxes(heads, 1, 2)))
+    assert_allclose(np.swapaxes(numpy(scheme.rotate(heads)), 1, 2), expected, rtol=0, atol=2e-5)
+    positions = np.array([[7, 3, 900], [0, 1, 2]])
+    expected = numpy(hub(np.swapaxes(heads[:, :, :3], 1, 2), positions=positions))
+    turned = numpy(scheme.rotate(heads[:, :, :3], positions))
+    # An angle of hundreds in float32 is off by up to 3e-5.
+    assert_allclose(np.swapaxes(turned, 1, 2), expected, rtol=0, atol=5e-4)

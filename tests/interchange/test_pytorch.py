@@ -411,7 +411,7 @@ def test_what_we_have_not_is_one_line(module, message):
             dict(use_gate=True),
             dict(sliding_window=2),
         ),
-        *(dict(neighborhood=3), dict(num_key_value_heads=1), dict(query_key_norm=True)),
+        *(dict(sliding_window=2), dict(num_key_value_heads=1), dict(query_key_norm=True)),
         *(dict(relative_positions="rotary"), dict(num_heads=3), dict(kernel_regularizer="l2")),
         *(dict(bias_constraint="non_neg"), dict(activity_regularizer="l1")),
     ],
@@ -433,7 +433,7 @@ WITHOUT_COUNTERPART = [
     *(
         dict(key_dim=3),
         dict(value_dim=3),
-        dict(neighborhood=3),
+        dict(sliding_window=2),
         dict(normalization="rms"),
         dict(gated=True),
     ),

@@ -120,17 +120,6 @@ def test_sliding_windows(sliding_window, use_causal_mask):
     assert_equal(QUERY, VALUE, KEY, call, sliding_window=sliding_window)
     mask = mask_of(2, 5, 5) | np.eye(5, dtype=bool)
     assert_equal(QUERY, QUERY, call={"attention_mask": mask, **call}, sliding_window=sliding_window)
-    # The same as a neighborhood.
-    window, near = (
-        MultiHeadAttention(2, 3, sliding_window=sliding_window),
-        MultiHeadAttention(2, 3, neighborhood=2 * sliding_window - 1),
-    )
-    for layer in (window, near):
-        layer.build(QUERY.shape, QUERY.shape)
-    near.set_weights(window.get_weights())
-    np.testing.assert_array_equal(
-        numpy(window(QUERY, QUERY, **call)), numpy(near(QUERY, QUERY, **call))
-    )
 
 
 @pytest.mark.slow
@@ -225,9 +214,9 @@ def test_regularizers_constraints_and_initializers():
         projection = getattr(ours, f"{name}_dense")
         assert type(projection.kernel.constraint) is keras.constraints.NonNeg
         assert type(projection.bias.constraint) is keras.constraints.MaxNorm
-    for neighborhood in (None, 3):
+    for sliding_window in (None, 2):
         # In blocks too, where there are rows that stand beyond the end.
-        ours.neighborhood = neighborhood
+        ours.sliding_window = sliding_window
         for layer in (stock, ours):
             layer(QUERY, VALUE)
         # Five kernels, five biases, five outputs.
@@ -235,7 +224,7 @@ def test_regularizers_constraints_and_initializers():
             [float(numpy(loss)) for loss in layer.losses] for layer in (ours, stock)
         )
         assert len(losses) == 15
-        if neighborhood is None:
+        if sliding_window is None:
             np.testing.assert_allclose(sorted(losses), sorted(expected), rtol=1e-5)
             first = sorted(losses)
         else:
@@ -313,10 +302,6 @@ def test_shapes_are_known_before_anything_is_computed(query_shape, value_shape, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            dict(sliding_window=2, neighborhood=3),
-            "sliding_window must be None with neighborhood=3; received sliding_window=2",
-        ),
         (
             dict(flash_attention=True, dropout=0.1),
             "Dropout is not supported when flash attention is enabled: dropout must be 0 with "

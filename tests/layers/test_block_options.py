@@ -9,9 +9,9 @@ from keras import ops
 from keras.ops import convert_to_numpy as numpy
 from numpy_transformer import built, normal
 
-from keras_transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward
-from keras_transformer.layers.arguments import child_initializer, child_seed
-from keras_transformer.layers.blocks import Residual
+from keras_transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward, Residual
+from keras_transformer.layers.children import child_initializer, child_seed
+from keras_transformer.layers.layer_normalization import make_normalization
 
 BATCH, TARGET, SOURCE, D_MODEL = 2, 5, 4, 6
 SIZES = dict(num_heads=4, d_ff=9, key_dim=4, value_dim=5)
@@ -48,21 +48,21 @@ OPTIONS = {
         relative_positions="alibi", num_heads=3, num_key_value_heads=1
     ),
 }
-NEIGHBORHOODS = {
-    f"{positions} in a neighborhood": dict(
-        relative_positions=positions, neighborhood=3, num_key_value_heads=2
+WINDOWS = {
+    f"{positions} in a window": dict(
+        relative_positions=positions, sliding_window=2, num_key_value_heads=2
     )
     for positions in ("rotary", "alibi", "t5")
 }
-NEIGHBORHOODS["in a neighborhood, pre-norm"] = dict(neighborhood=3, norm_first=True)
+WINDOWS["in a window, pre-norm"] = dict(sliding_window=2, norm_first=True)
 each_option = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 WITH_POSITIONS = {
     name: options
-    for name, options in (OPTIONS | NEIGHBORHOODS).items()
+    for name, options in (OPTIONS | WINDOWS).items()
     if "relative_positions" in options
 }
 every_option = pytest.mark.parametrize(
-    "options", [*OPTIONS.values(), *NEIGHBORHOODS.values()], ids=[*OPTIONS, *NEIGHBORHOODS]
+    "options", [*OPTIONS.values(), *WINDOWS.values()], ids=[*OPTIONS, *WINDOWS]
 )
 
 
@@ -96,7 +96,7 @@ def test_feed_forward_equals_numpy(use_bias, gated, activation):
 def test_rms_residual_by_hand():
     # (1, 5) + (2, -1) = (3, 4): mean square 12.5, and sqrt(12.5 + 12.5) = 5. Divided (0.6, 0.8),
     # times scale 2.
-    layer = Residual(normalization="rms", epsilon=12.5)
+    layer = Residual(make_normalization("rms", 12.5, "float32", "norm"))
     layer.build((None, 2))
     layer.norm.set_weights([np.full(2, 2.0)])
     outputs = layer(np.array([[1.0, 5.0]], "float32"), np.array([[2.0, -1.0]], "float32"))
@@ -107,7 +107,8 @@ def test_rms_residual_by_hand():
 def test_rms_normalization_is_computed_in_float32(dtype):
     # In float16 the squares overflow, and in bfloat16 the mean of 1,000 of them is off by more than
     # the last place.
-    layer = Residual(normalization="rms", norm_first=True, dtype=dtype)
+    norm = make_normalization("rms", 1e-6, dtype, "norm")
+    layer = Residual(norm, norm_first=True, dtype=dtype)
     layer.build((None, 1000))
     x = ops.cast(np.random.default_rng(0).normal(scale=2000.0, size=(1, 1000)), layer.compute_dtype)
     outputs = numpy(ops.cast(layer.sublayer_input(x), "float32"))
@@ -138,8 +139,8 @@ def test_a_decoder_layer_equals_numpy(options, with_source):
     assert_close(layer(*rows, **masks), reference.decoder_layer(layer, *rows, **masks))
     if with_source:
         assert (
-            layer.source_attention.neighborhood is None
-            and layer.source_attention.relative_positions is None
+            layer.cross_attention.sliding_window is None
+            and layer.cross_attention.relative_positions is None
         )
 
 
@@ -244,8 +245,6 @@ def test_interleaved_entries_of_a_beam_equal_each_hypothesis_by_itself(options, 
         mask = np.any(
             entries[:, None] == ancestors[:, :, None, :], axis=-1
         )  # (batch, beam_size, number of entries)
-        if "neighborhood" in options:
-            mask &= entries // beam_size >= position - options["neighborhood"] // 2
         output, cache = layer.step(
             ops.convert_to_tensor(rows[position]),
             cache,
@@ -293,9 +292,9 @@ def test_a_prefix_may_be_seen_from_both_sides():
     mask[:, :2] = True
     output = numpy(layer(TARGET_ROWS, attention_mask=mask, use_causal_mask=False))
     hidden, _ = reference.multi_head_attention(
-        layer.attention, TARGET_ROWS, TARGET_ROWS, mask=mask[None]
+        layer.self_attention, TARGET_ROWS, TARGET_ROWS, mask=mask[None]
     )
-    hidden = reference.normalization(layer.attention_residual.norm, TARGET_ROWS + hidden)
+    hidden = reference.normalization(layer.self_attention_residual.norm, TARGET_ROWS + hidden)
     feed_forward = reference.feed_forward(layer.feed_forward, hidden)
     assert_close(
         output, reference.normalization(layer.feed_forward_residual.norm, hidden + feed_forward)
@@ -328,18 +327,20 @@ def test_scores_are_those_of_numpy(options):
 
     def attend(hidden):
         hidden, weights = reference.multi_head_attention(
-            layer.attention, hidden, hidden, mask=TARGET_MASK[:, None, :], causal=True
+            layer.self_attention, hidden, hidden, mask=TARGET_MASK[:, None, :], causal=True
         )
         expected.append(weights)
         return hidden
 
-    hidden = reference.residual(layer.attention_residual, TARGET_ROWS.astype("float64"), attend)
+    hidden = reference.residual(
+        layer.self_attention_residual, TARGET_ROWS.astype("float64"), attend
+    )
     assert_close(scores, expected[0])
     if layer.norm_first:
-        hidden = reference.normalization(layer.source_attention_residual.norm, hidden)
+        hidden = reference.normalization(layer.cross_attention_residual.norm, hidden)
     mask = SOURCE_MASK[:, None, :]
     _, expected_scores = reference.multi_head_attention(
-        layer.source_attention, hidden, SOURCE_ROWS, mask=mask
+        layer.cross_attention, hidden, SOURCE_ROWS, mask=mask
     )
     assert_close(source_scores, expected_scores)
 
@@ -518,10 +519,13 @@ def test_inputs_of_another_rank_are_refused_in_the_words_of_keras(make, rows, fi
     layer = make(**SQUARE, name="ours")
     if first_builds:
         layer(*rows)
-    for wrong in (rows[0][0], rows[0][None], rows[0][0, 0]):
+    # An encoder takes further axes, unless it is built without them.
+    takes_more = make in (BLOCKS["EncoderLayer"][0], BLOCKS["Encoder"][0]) and not first_builds
+    expected = "expected min_ndim=3" if takes_more else "expected ndim=3"
+    for wrong in (rows[0][0], rows[0][0, 0], *([] if takes_more else [rows[0][None]])):
         with pytest.raises(ValueError) as error:
             layer(wrong, *rows[1:])
-        assert f"expected ndim=3, found ndim={wrong.ndim}" in str(error.value)
+        assert f"{expected}, found ndim={wrong.ndim}" in str(error.value)
         if len(rows) == 2:
             with pytest.raises(ValueError) as error:
                 layer(rows[0], wrong)

@@ -5,7 +5,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.layers.elementary import Dropout
+from keras_transformer.layers.dropout import Dropout
 
 to_numpy = keras.ops.convert_to_numpy
 

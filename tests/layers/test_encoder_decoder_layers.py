@@ -16,9 +16,10 @@ from keras_transformer import (
     EncoderLayer,
     FeedForward,
     MultiHeadAttention,
+    Residual,
 )
-from keras_transformer.layers.blocks import Residual
 from keras_transformer.layers.cache import FixedCache, GrowingCache
+from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.masks import causal_mask, implicit_mask
 
 BATCH, TARGET, SOURCE, D_MODEL = 2, 5, 4, 6
@@ -71,7 +72,7 @@ def test_feed_forward_by_hand():
 def test_post_norm_residual_by_hand():
     # (1, 3) + (1, 3) = (2, 6): mean 4, variance 4, and sqrt(4 + 2.25) = 2.5. Normalized (-0.8,
     # 0.8); times gamma 2 plus beta 1.
-    layer = Residual(epsilon=2.25)
+    layer = Residual(LayerNormalization(epsilon=2.25))
     layer.build((None, 2))
     layer.norm.set_weights([np.full(2, 2.0), np.full(2, 1.0)])
     x = np.array([[1.0, 3.0]], "float32")
@@ -82,7 +83,7 @@ def test_post_norm_residual_by_hand():
 def test_pre_norm_residual_by_hand():
     # Into the sublayer goes (1, 3) normalized, of mean 2 and sqrt(1 + 0.5625) = 1.25: (-0.8, 0.8),
     # times 2 plus 1. The sum stays as it is.
-    layer = Residual(norm_first=True, epsilon=0.5625)
+    layer = Residual(LayerNormalization(epsilon=0.5625), norm_first=True)
     layer.build((None, 2))
     layer.norm.set_weights([np.full(2, 2.0), np.full(2, 1.0)])
     x = np.array([[1.0, 3.0]], "float32")
@@ -94,7 +95,7 @@ def test_pre_norm_residual_by_hand():
 def test_the_sublayer_output_is_dropped_out_before_the_sum_in_training_alone(norm_first):
     # Of ones at rate 0.5, 0 or 2 is left; pre-norm shows the sum itself.
     keras.utils.set_random_seed(0)
-    layer = built(Residual(dropout=0.5, norm_first=norm_first), (None, 400))
+    layer = built(Residual(LayerNormalization(), dropout=0.5, norm_first=norm_first), (None, 400))
     zeros, ones = np.zeros((1, 400), "float32"), np.ones((1, 400), "float32")
     outputs = numpy(layer(zeros, ones, training=True))
     if norm_first:
@@ -134,9 +135,9 @@ def test_an_encoder_takes_a_mask_for_each_head():
     for sublayer in layer.layers:
         mask = attention_mask & TARGET_MASK[:, None, None, :]
         hidden, _ = reference.multi_head_attention(
-            sublayer.attention, expected, expected, mask=mask
+            sublayer.self_attention, expected, expected, mask=mask
         )
-        expected = reference.layer_norm(sublayer.attention_residual.norm, expected + hidden)
+        expected = reference.layer_norm(sublayer.self_attention_residual.norm, expected + hidden)
         hidden = reference.feed_forward(sublayer.feed_forward, expected)
         expected = reference.layer_norm(sublayer.feed_forward_residual.norm, expected + hidden)
     assert_close(layer(TARGET_ROWS, mask=TARGET_MASK, attention_mask=attention_mask), expected)
@@ -242,7 +243,7 @@ def test_steps_equal_one_call(norm_first, with_source, stack, growing):
         assert_close(output, whole[:, position : position + 1])
 
 
-@pytest.mark.parametrize("neighborhood", [None, pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("sliding_window", [None, pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize("stack", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize(
     ("max_length", "as_position"), [(TARGET, int), (TARGET + 2, ops.convert_to_tensor), (None, int)]
@@ -250,8 +251,8 @@ def test_steps_equal_one_call(norm_first, with_source, stack, growing):
 @pytest.mark.parametrize(
     "ends", [pytest.param((1, 2, 3, 4, 5), marks=pytest.mark.slow), (5,), (1, 4, 5)], ids=str
 )
-def test_without_a_mask_steps_equal_one_call(neighborhood, stack, max_length, ends, as_position):
-    arguments = dict(**SIZES, neighborhood=neighborhood)
+def test_without_a_mask_steps_equal_one_call(sliding_window, stack, max_length, ends, as_position):
+    arguments = dict(**SIZES, sliding_window=sliding_window)
     layer = built(
         Decoder(2, **arguments) if stack else DecoderLayer(**arguments), TARGET_ROWS.shape
     )
@@ -362,11 +363,11 @@ X = np.ones((2, 5, 8), "float32")
         ),
         (
             lambda: EncoderLayer(4, 32)(X, padding_mask=None),
-            "no argument 'padding_mask'; it is called 'mask'",
+            "got an unexpected keyword argument 'padding_mask'",
         ),
         (
             lambda: DecoderLayer(4, 32)(X, encoder_sequence=X),
-            "no argument 'encoder_sequence'; it is called 'source'",
+            "got an unexpected keyword argument 'encoder_sequence'",
         ),
     ],
 )

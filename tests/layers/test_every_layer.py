@@ -4,6 +4,7 @@ import ast
 import inspect
 import json
 import math
+import pydoc
 import re
 import types
 import typing
@@ -14,8 +15,7 @@ import pytest
 
 import keras_transformer
 from keras_transformer import MaskedLabelSmoothedCrossentropy, PositionalEmbedding
-from keras_transformer.layers import BlockOptions
-from keras_transformer.layers.arguments import child_seed
+from keras_transformer.layers.children import child_seed
 
 D_MODEL = 8
 TOKEN_IDS = np.array([[3, 1, 4, 0, 0], [5, 2, 6, 0, 0], [7, 8, 5, 3, 1], [2, 6, 4, 8, 7]])
@@ -32,7 +32,7 @@ SIZES = dict(
     activation_dropout=0.3,
     activation="gelu",
     norm_first=True,
-    neighborhood=3,
+    sliding_window=2,
     epsilon=1e-5,
     attention_bias=True,
     feed_forward_bias=False,
@@ -48,10 +48,14 @@ SIZES = dict(
     relative_positions="alibi",
     flash_attention=False,
 )
+# What a stack uses itself, and what it hands on to its layers.
 STACK = {
-    **dict(num_layers=1, num_heads=SIZES["num_heads"], d_ff=SIZES["d_ff"], remat=True),
-    **{name: value for name, value in SIZES.items() if name not in ("num_heads", "d_ff")},
+    "num_layers": 1,
+    **{name: SIZES[name] for name in ("num_heads", "d_ff", "norm_first", "normalization")},
+    **{name: SIZES[name] for name in ("epsilon", "seed")},
+    "remat": True,
 }
+OF_STACKED_LAYERS = {name: value for name, value in SIZES.items() if name not in STACK}
 LAYERS = {
     "MultiHeadAttention": (
         dict(
@@ -62,7 +66,7 @@ LAYERS = {
             use_bias=False,
             output_shape=D_MODEL,
             attention_axes=1,
-            sliding_window=None,  # The same as a neighborhood, which is given.
+            sliding_window=2,
             flash_attention=False,
             kernel_initializer="he_normal",
             bias_initializer="ones",
@@ -74,7 +78,6 @@ LAYERS = {
             bias_constraint="non_neg",
             use_gate=True,
             seed=7,
-            neighborhood=3,
             num_key_value_heads=1,
             query_key_norm=True,
             relative_positions="t5",
@@ -90,11 +93,22 @@ LAYERS = {
             dropout=0.2,
             scale_embedding=False,
             padding_id=1,
+            embeddings_initializer="he_normal",
+            embeddings_regularizer="l2",
+            embeddings_constraint="max_norm",
         ),
         0,
     ),
     "PositionalEncoding": (
-        dict(positions="learned", max_length=6, dropout=0.2, scale_embedding=True),
+        dict(
+            positions="learned",
+            max_length=6,
+            dropout=0.2,
+            scale_embedding=True,
+            embeddings_initializer="he_normal",
+            embeddings_regularizer="l2",
+            embeddings_constraint="max_norm",
+        ),
         1,
     ),
     "TiedProjection": (dict(embedding=PositionalEmbedding, use_bias=True), 1),
@@ -113,12 +127,30 @@ LAYERS = {
         ),
         1,
     ),
+    "Residual": (
+        dict(norm=keras.layers.LayerNormalization, dropout=0.2, norm_first=True, seed=7),
+        2,
+    ),
     "EncoderLayer": (SIZES, 1),
     "DecoderLayer": (SIZES, 2),
     "Encoder": (STACK, 1),
     "Decoder": (STACK, 2),
 }
-BLOCKS = ("EncoderLayer", "DecoderLayer", "Encoder", "Decoder")
+STACKS = {"Encoder": "EncoderLayer", "Decoder": "DecoderLayer"}
+# Attention calls these: they are no layers of a model by themselves.
+POSITION_SCHEMES = {
+    "PositionScheme": {},
+    "RotaryPositions": dict(
+        base=500.0,
+        scaling="yarn",
+        factor=4.0,
+        original_max_length=64,
+        beta_fast=16.0,
+        beta_slow=2.0,
+    ),
+    "AlibiPositions": {},
+    "T5Positions": {},
+}
 # Losses, metrics and schedules: a value other than the default for every argument.
 OTHERS = {
     "MaskedLabelSmoothedCrossentropy": dict(
@@ -144,22 +176,16 @@ OTHERS = {
 
 # The arguments that may be None; key_dim may in the layers that can derive it from d_model.
 MAY_BE_NULL = {
-    *(
-        "value_dim",
-        "neighborhood",
-        "max_length",
-        "padding_id",
-        "seed",
-        "num_key_value_heads",
-        "flash_attention",
-    ),
+    *("value_dim", "max_length", "padding_id", "seed", "num_key_value_heads", "flash_attention"),
     "sliding_window",
 }
 TYPES = {
     **dict.fromkeys(["num_layers", "num_heads", "d_ff", "vocab_size", "d_model"], int),
-    **dict.fromkeys(["key_dim", "value_dim", "neighborhood", "max_length", "padding_id"], int),
+    **dict.fromkeys(["key_dim", "value_dim", "max_length", "padding_id"], int),
     **dict.fromkeys(["dropout", "attention_dropout", "activation_dropout", "epsilon"], float),
     **dict.fromkeys(["seed", "num_key_value_heads", "sliding_window"], int),
+    **dict.fromkeys(["base", "factor", "beta_fast", "beta_slow"], float),
+    "original_max_length": int,
     **dict.fromkeys(["use_bias", "norm_first", "attention_bias", "scale_embedding", "remat"], bool),
     **dict.fromkeys(
         ["feed_forward_bias", "gated", "query_key_norm", "flash_attention", "use_gate"], bool
@@ -167,7 +193,6 @@ TYPES = {
 }
 NOT_SIZES = [(0, "positive"), ("8", "of type int"), (2.0, "of type int"), (True, "of type int")]
 NEITHER_SIZES_NOR_NULL = [*NOT_SIZES, (None, "of type int")]
-NOT_ODD_SIZES = [(4, "positive and odd"), (0, "positive and odd"), ("3", "of type int")]
 NOT_RATES = [
     (1, "at least 0 and below 1"),
     (math.nan, "at least 0 and below 1"),
@@ -192,8 +217,12 @@ BROKEN = {
         ["use_bias", "norm_first", "attention_bias", "scale_embedding", "remat"], NOT_BOOL
     ),
     **dict.fromkeys(["feed_forward_bias", "gated", "query_key_norm", "use_gate"], NOT_BOOL),
-    "neighborhood": NOT_ODD_SIZES,
-    "epsilon": NOT_POSITIVE,
+    **dict.fromkeys(["epsilon", "beta_slow"], NOT_POSITIVE),
+    "base": [*NOT_POSITIVE, (1.0, "above 1")],
+    "factor": [*NOT_POSITIVE, (0.5, "at least 1")],
+    "beta_fast": [*NOT_POSITIVE, (2.0, "above beta_slow=2.0")],
+    "original_max_length": NEITHER_SIZES_NOR_NULL,
+    "scaling": [(value, "one of linear, ntk, yarn") for value in ("dynamic", 0)],
     "output_shape": [
         (value, "a positive int, a tuple of them, or None")
         for value in (0, -1, 8.0, "8", (2, 0), ())
@@ -209,14 +238,22 @@ BROKEN = {
     "positions": [(value, "one of sinusoidal, tensor2tensor, learned") for value in ("sin", 0)],
 }
 
+# The arguments of `keras.layers.Layer`, of which the first two are not in every configuration.
+OF_EVERY_LAYER = {"activity_regularizer", "autocast", "name", "trainable", "dtype"}
+
 # The arguments that name objects of Keras, and where these are found and written.
 OF_KERAS = {
     "activation": keras.activations,
-    **dict.fromkeys(["kernel_initializer", "bias_initializer"], keras.initializers),
     **dict.fromkeys(
-        ["kernel_regularizer", "bias_regularizer", "activity_regularizer"], keras.regularizers
+        ["kernel_initializer", "bias_initializer", "embeddings_initializer"], keras.initializers
     ),
-    **dict.fromkeys(["kernel_constraint", "bias_constraint"], keras.constraints),
+    **dict.fromkeys(
+        ["kernel_regularizer", "bias_regularizer", "embeddings_regularizer"], keras.regularizers
+    ),
+    "activity_regularizer": keras.regularizers,
+    **dict.fromkeys(
+        ["kernel_constraint", "bias_constraint", "embeddings_constraint"], keras.constraints
+    ),
 }
 
 
@@ -228,16 +265,23 @@ def attribute_of(layer, argument):
 
 
 def arguments_of(name, dtype=None):
-    arguments, _ = LAYERS[name]
+    """The arguments in the signature; a stack's layers take more."""
+    arguments = POSITION_SCHEMES[name] if name in POSITION_SCHEMES else LAYERS[name][0]
     if "embedding" in arguments:
         embedding = PositionalEmbedding(9, D_MODEL, dtype=dtype, name="embedding")
         embedding.build((None, None))
         return {**arguments, "embedding": embedding}
+    if "norm" in arguments:
+        return {**arguments, "norm": arguments["norm"](dtype=dtype, name="norm")}
     return arguments
 
 
+def all_arguments_of(name, dtype=None):
+    return {**arguments_of(name, dtype), **(OF_STACKED_LAYERS if name in STACKS else {})}
+
+
 def make(name, dtype=None):
-    return class_of(name)(**arguments_of(name, dtype), dtype=dtype)
+    return class_of(name)(**all_arguments_of(name, dtype), dtype=dtype)
 
 
 def class_of(name):
@@ -251,14 +295,11 @@ def may_be_null(name, argument):
 def constructor_arguments(cls):
     """The parameters as `help` shows them, without those of every Keras layer or loss."""
     parameters = inspect.signature(cls).parameters
-    own_arguments = {
-        argument: parameter for argument, parameter in parameters.items() if argument != "kwargs"
+    return {
+        argument: parameter
+        for argument, parameter in parameters.items()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     }
-    assert {p.kind for p in own_arguments.values()} <= {
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        inspect.Parameter.KEYWORD_ONLY,
-    }
-    return own_arguments
 
 
 def plain_types(cls):
@@ -267,34 +308,37 @@ def plain_types(cls):
     return typing.get_type_hints(types.SimpleNamespace(__annotations__=annotations))
 
 
-every_layer = pytest.mark.parametrize("name", LAYERS)
+every_layer = pytest.mark.parametrize("name", [*LAYERS, *POSITION_SCHEMES])
+each_stack = pytest.mark.parametrize(("stack", "layer"), STACKS.items())
 
 
 def test_every_public_layer_loss_metric_and_schedule_is_here():
     classes = {name for name in keras_transformer.__all__ if name[0].isupper()}
-    assert {*LAYERS, *OTHERS} == classes - {"Transformer", "TransformerConfig"}
-    for name in LAYERS:
+    assert {*LAYERS, *POSITION_SCHEMES, *OTHERS} == classes - {"Transformer", "TransformerConfig"}
+    for name in (*LAYERS, *POSITION_SCHEMES):
         assert issubclass(class_of(name), keras.layers.Layer)
 
 
 @every_layer
 def test_arguments_are_attributes_and_config_keys(name):
-    arguments = arguments_of(name)
+    own_arguments, arguments = arguments_of(name), all_arguments_of(name)
     layer = class_of(name)(**arguments)
     config = layer.get_config()
-    assert list(constructor_arguments(type(layer))) == list(arguments)
-    assert list(inspect.signature(type(layer)).parameters)[-1] == "kwargs"
-    assert set(config) == set(arguments) | {"name", "trainable", "dtype"}
+    assert list(constructor_arguments(type(layer))) == list(own_arguments)
+    further = "layer_arguments" if name in STACKS else "kwargs"
+    assert list(inspect.signature(type(layer)).parameters)[-1] == further
+    assert set(config) - (OF_EVERY_LAYER - set(arguments)) == set(arguments)
     for argument, value in arguments.items():
-        attribute = attribute_of(layer, argument)
+        # A stack hands the others on.
+        attribute = attribute_of(layer, argument) if argument in own_arguments else None
         if argument in OF_KERAS:
             module = OF_KERAS[argument]
-            assert (
-                config[argument]
-                == module.serialize(attribute)
-                == module.serialize(module.get(value))
-            )
-        elif argument == "embedding":
+            assert config[argument] == module.serialize(module.get(value))
+            if argument in own_arguments:
+                assert config[argument] == module.serialize(attribute)
+        elif argument not in own_arguments:
+            assert config[argument] == value
+        elif argument in ("embedding", "norm"):
             assert attribute is value
             assert config[argument] == keras.saving.serialize_keras_object(value)
         else:
@@ -306,9 +350,16 @@ def test_arguments_are_attributes_and_config_keys(name):
 
 
 @every_layer
+def test_help_begins_with_the_signature(name):
+    cls = class_of(name)
+    lines = pydoc.plain(pydoc.render_doc(cls)).splitlines()
+    assert f" |  {name}{inspect.signature(cls)}" in lines
+
+
+@pytest.mark.parametrize("name", [*LAYERS, "RotaryPositions"])
 def test_the_signature_shows_types_and_the_defaults_that_apply(name):
     parameters, types = constructor_arguments(class_of(name)), plain_types(class_of(name))
-    assert list(types) == [*parameters, "kwargs"]
+    assert list(types) == [*parameters, "layer_arguments" if name in STACKS else "kwargs"]
     # Keras reads them by `getfullargspec`, which does not look behind decorators.
     specification = inspect.getfullargspec(class_of(name).__init__)
     assert [*specification.args, *specification.kwonlyargs] == ["self", *parameters]
@@ -333,27 +384,31 @@ def test_the_signature_shows_types_and_the_defaults_that_apply(name):
             ), argument
 
 
-@pytest.mark.parametrize(
-    ("stack", "layer"), [("Encoder", "EncoderLayer"), ("Decoder", "DecoderLayer")]
-)
-def test_a_stack_has_the_arguments_of_its_layers_after_the_number_of_layers(stack, layer):
+@each_stack
+def test_what_a_stack_uses_itself_has_the_types_and_defaults_of_its_layers(stack, layer):
     parameters = constructor_arguments(class_of(stack))
     assert next(iter(parameters)) == "num_layers"
     assert parameters.pop("num_layers").default is inspect.Parameter.empty
     assert parameters.pop("remat").default is False
-    assert parameters == constructor_arguments(class_of(layer))
-    assert [*parameters] == [*SIZES]
+    of_layer = constructor_arguments(class_of(layer))
+    assert parameters == {name: of_layer[name] for name in parameters}
+
+
+@each_stack
+def test_a_stack_with_no_arguments_for_its_layers_leaves_them_their_defaults(stack, layer):
+    made, of_layer = class_of(stack)(2, 3, 4), class_of(layer)(3, 4)
+    config = {**made.get_config(), "name": of_layer.name}
+    del config["num_layers"], config["remat"]
+    assert config == of_layer.get_config()
 
 
 @pytest.mark.parametrize("name", ["Encoder", "Decoder", "EncoderLayer", "DecoderLayer"])
-def test_an_option_that_does_not_exist_is_refused_by_the_class_that_was_called(name):
-    with pytest.raises(ValueError, match=f"passed to {name}: .*dropuot"):
+def test_an_option_that_does_not_exist_is_refused_by_the_layer(name):
+    with pytest.raises(ValueError, match=f"passed to {STACKS.get(name, name)}: .*dropuot"):
         class_of(name)(**{**arguments_of(name), "dropuot": 0.1})
 
 
-@pytest.mark.parametrize(
-    ("stack", "layer"), [("Encoder", "EncoderLayer"), ("Decoder", "DecoderLayer")]
-)
+@each_stack
 def test_a_stack_gives_its_arguments_to_every_layer(stack, layer):
     made = class_of(stack)(3, **SIZES, dtype="mixed_bfloat16")
     made.build((None, None, D_MODEL))
@@ -383,14 +438,14 @@ def entries(docstring, section):
     return texts
 
 
-@pytest.mark.parametrize("name", [*LAYERS, *OTHERS])
+@pytest.mark.parametrize("name", [*LAYERS, *POSITION_SCHEMES, *OTHERS])
 def test_the_docstring_describes_every_argument_and_its_default(name):
     cls = class_of(name)
     texts, parameters = entries(cls.__doc__, "Args"), constructor_arguments(cls)
-    if name in BLOCKS:
-        # Those of all blocks are described once.
-        texts |= entries(BlockOptions.__doc__, "Args")
     assert list(texts) == list(parameters)
+    if name in STACKS:
+        further = f"    **layer_arguments: further arguments of `{STACKS[name]}`"
+        assert further in inspect.cleandoc(cls.__doc__)
     for argument, parameter in parameters.items():
         default = re.search(r"Defaults to (\S+)", texts[argument])
         assert (default is None) == (parameter.default is parameter.empty), argument
@@ -406,7 +461,7 @@ def test_the_docstring_describes_every_argument_and_its_default(name):
             assert texts[argument].startswith(f"{TYPES[argument].__name__}{or_none}. "), argument
 
 
-@every_layer
+@pytest.mark.parametrize("name", LAYERS)
 def test_the_docstring_describes_every_call_argument(name):
     call_arguments = list(inspect.signature(class_of(name).call).parameters)[1:]
     assert sorted(entries(class_of(name).__doc__, "Call arguments")) == sorted(call_arguments)
@@ -425,8 +480,9 @@ def test_arguments_of_losses_metrics_and_schedules_are_config_keys(name):
 
 
 def broken_arguments():
-    for name, (arguments, _) in LAYERS.items():
-        for argument in arguments:
+    for name in (*LAYERS, *POSITION_SCHEMES):
+        # A stack checks those of its layers too.
+        for argument in all_arguments_of(name):
             for value, rule in BROKEN.get(argument, ()):
                 if rule.startswith("of type") and may_be_null(name, argument):
                     rule += " or null"
@@ -437,15 +493,16 @@ def broken_arguments():
 
 def test_every_argument_that_has_a_rule_is_tried():
     tried = set(BROKEN)
-    all_arguments = {argument for arguments, _ in LAYERS.values() for argument in arguments}
-    assert all_arguments - tried == {*OF_KERAS, "embedding"}
+    names = (*LAYERS, *POSITION_SCHEMES)
+    all_arguments = {argument for name in names for argument in all_arguments_of(name)}
+    assert all_arguments - tried == {*OF_KERAS, "embedding", "norm"}
     assert tried <= all_arguments
 
 
 @pytest.mark.parametrize(("name", "argument", "value", "rule"), list(broken_arguments()))
 def test_a_value_that_breaks_its_rule_is_refused_in_one_line(name, argument, value, rule):
     layer_class = class_of(name)
-    arguments = {**arguments_of(name), argument: value}
+    arguments = {**all_arguments_of(name), argument: value}
     message = f"{argument} must be {rule}; received {argument}={value!r}"
     with pytest.raises(ValueError) as error:
         layer_class(**arguments)
@@ -467,6 +524,9 @@ def classifier(name, dtype=None):
         hidden = layer(layer.embedding(token_ids))
     else:
         embedding = keras.layers.Embedding(9, D_MODEL, mask_zero=True, dtype=dtype)
+        if name == "Residual":
+            # With it, `sublayer_input` alone normalizes.
+            layer.norm_first = False
         hidden = layer(*[embedding(token_ids)] * num_inputs)
     return keras.Model(token_ids, keras.layers.Dense(9, dtype=dtype)(hidden)), layer
 

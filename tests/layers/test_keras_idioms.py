@@ -41,7 +41,7 @@ def make_model(dropout=0.0, dtype=None):
     arguments = dict(num_heads=2, d_ff=12, dropout=dropout, seed=3, dtype=dtype)
     token_ids = keras.Input((None,), dtype="int32")
     embedding = PositionalEmbedding(VOCAB_SIZE, WIDTH, dtype=dtype)
-    hidden = EncoderLayer(neighborhood=3, relative_positions="rotary", **arguments)(
+    hidden = EncoderLayer(sliding_window=2, relative_positions="rotary", **arguments)(
         embedding(token_ids)
     )
     source = Encoder(2, norm_first=True, activation="silu", **arguments)(hidden)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.layers.elementary import LayerNormalization
+from keras_transformer.layers.layer_normalization import LayerNormalization
 
 rng = np.random.default_rng(5)
 INPUTS = rng.normal(1, 3, (4, 3, 6)).astype("float32")

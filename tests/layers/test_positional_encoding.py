@@ -149,6 +149,60 @@ def test_a_model_of_any_length_is_saved_and_loads(positions, tmp_path):
     np.testing.assert_allclose(model.predict(FEATURES, verbose=0), before[1], atol=1e-6)
 
 
+def test_the_table_of_learned_positions_begins_is_regularized_and_constrained_as_asked():
+    layer = PositionalEncoding(
+        "learned",
+        max_length=5,
+        embeddings_initializer=keras.initializers.Constant(-2.0),
+        embeddings_regularizer="l2",
+        embeddings_constraint="non_neg",
+    )
+    layer.build((None, None, 6))
+    assert np.all(numpy(layer.position_table) == -2)
+    # 30 numbers, of which 0.01 times the square is added.
+    assert [float(numpy(loss)) for loss in layer.losses] == [pytest.approx(30 * 0.04)]
+    model = keras.Sequential([layer])
+    model.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=True)
+    model.train_on_batch(FEATURES, FEATURES)
+    assert np.all(numpy(layer.position_table) == 0)
+
+
+def test_without_an_initializer_the_table_begins_as_in_earlier_releases():
+    keras.utils.set_random_seed(0)
+    layer = PositionalEncoding("learned", max_length=300)
+    layer.build((None, None, 100))
+    assert numpy(layer.position_table).std() == pytest.approx(0.02, rel=0.02)
+
+
+@every_kind
+def test_the_axes_before_the_length_share_the_positions(positions):
+    layer = built(positions)
+    features = RANDOM.normal(size=(2, 3, 5, 6)).astype("float32")
+    outputs = numpy(layer(features))
+    assert outputs.shape == features.shape
+    for i in range(3):
+        np.testing.assert_array_equal(outputs[:, i], numpy(layer(features[:, i])))
+    position_ids = np.array([[4, 0, 2, 2, 1], [0, 1, 2, 3, 4]])
+    outputs = numpy(layer(features, position_ids=position_ids))
+    for i in range(3):
+        alone = layer(features[:, i], position_ids=position_ids)
+        np.testing.assert_array_equal(outputs[:, i], numpy(alone))
+    later = numpy(layer(features[:, :, :2], start_index=3))
+    np.testing.assert_array_equal(later[:, 1], numpy(layer(features[:, 1, :2], start_index=3)))
+    # Of rank 5 too.
+    whole = numpy(layer(features[:, :, None]))
+    np.testing.assert_array_equal(whole[:, :, 0], numpy(layer(features)))
+
+
+def test_a_model_may_have_more_axes():
+    inputs = keras.Input((3, None, 6))
+    model = keras.Model(inputs, PositionalEncoding()(inputs))
+    assert model.output_shape == (None, 3, None, 6)
+    features = RANDOM.normal(size=(2, 3, 5, 6)).astype("float32")
+    expected = numpy(PositionalEncoding()(features))
+    np.testing.assert_allclose(numpy(model(features)), expected, atol=1e-6)
+
+
 def test_learned_positions_are_the_only_weights():
     assert [tuple(variable.shape) for variable in built("learned").trainable_variables] == [(5, 6)]
     for positions in ("sinusoidal", "tensor2tensor", "rotary"):
@@ -179,10 +233,10 @@ def test_token_ids_are_refused_in_one_line(shape, dtype, symbolic):
 
 
 @pytest.mark.parametrize("is_built", [False, True])
-@pytest.mark.parametrize("shape", [(5, 6), (2, 5, 6, 6)])
-def test_another_rank_is_refused_as_keras_does(shape, is_built):
+@pytest.mark.parametrize("shape", [(5, 6), (6,)])
+def test_a_lower_rank_is_refused_as_keras_does(shape, is_built):
     layer = built("sinusoidal") if is_built else PositionalEncoding()
-    with pytest.raises(ValueError, match=f"expected ndim=3, found ndim={len(shape)}"):
+    with pytest.raises(ValueError, match=f"expected min_ndim=3, found ndim={len(shape)}"):
         layer(np.ones(shape, "float32"))
 
 

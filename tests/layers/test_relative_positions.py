@@ -10,8 +10,9 @@ from keras import ops
 from keras.ops import convert_to_numpy as numpy
 from numpy_transformer import built, normal
 
-from keras_transformer import MultiHeadAttention
-from keras_transformer.layers.relative_positions import alibi_slopes, rotate, t5_buckets
+from keras_transformer import MultiHeadAttention, RotaryPositions
+from keras_transformer.layers.alibi_positions import alibi_slopes
+from keras_transformer.layers.t5_positions import t5_buckets
 
 BATCH, TARGET, SOURCE, D_MODEL = 2, 5, 7, 6
 TOLERANCE = 1e-5
@@ -74,9 +75,9 @@ def test_one_call_equals_numpy(arguments):
 
 @every_kind
 @pytest.mark.parametrize("use_causal_mask", [False, True])
-def test_a_neighborhood_equals_numpy(arguments, use_causal_mask):
-    layer = attention_of(SEQUENCE, SEQUENCE, neighborhood=5, **arguments)
-    near = reference.neighborhood_mask(9, 5)
+def test_a_sliding_window_equals_numpy(arguments, use_causal_mask):
+    layer = attention_of(SEQUENCE, SEQUENCE, sliding_window=3, **arguments)
+    near = reference.window_mask(9, 3)
     expected = expected_outputs(layer, SEQUENCE, SEQUENCE, mask=near, causal=use_causal_mask)
     in_blocks = layer(SEQUENCE, SEQUENCE, use_causal_mask=use_causal_mask)
     as_a_mask, _ = layer(
@@ -114,6 +115,7 @@ def test_rotation_by_hand():
             ]
         ]
     ]
+    rotate = RotaryPositions().rotate
     # Sums of two numbers up to 2, each rounded in float32.
     np.testing.assert_allclose(numpy(rotate(vectors)), expected, rtol=0, atol=4 * 2**-23)
     quarter = rotate(np.array([[[0.0, 1.0]]]), np.array([[math.pi / 2]]))

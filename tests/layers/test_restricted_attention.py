@@ -17,26 +17,26 @@ both = pytest.mark.parametrize("use_causal_mask", [False, True])
 
 
 INPUTS = normal(BATCH, LENGTH, D_MODEL)
-# The second row begins with padding that is longer than half of any small neighborhood.
+# The second row begins with padding that is longer than half of any small window.
 MASK = np.array([[1, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0, 1, 1, 0, 1, 1]], bool)
 
 
-def attention_of(neighborhood, **arguments):
+def attention_of(sliding_window, **arguments):
     layer = MultiHeadAttention(
-        **{"num_heads": 3, "key_dim": 4, "neighborhood": neighborhood, **arguments}
+        **{"num_heads": 3, "key_dim": 4, "sliding_window": sliding_window, **arguments}
     )
     return reference.built(layer, (None, None, D_MODEL), (None, None, D_MODEL))
 
 
-def band(length, neighborhood, use_causal_mask):
-    mask = reference.neighborhood_mask(length, neighborhood)
+def band(length, sliding_window, use_causal_mask):
+    mask = reference.window_mask(length, sliding_window)
     return np.tril(mask) if use_causal_mask else mask
 
 
 def test_uniform_attention_over_three_positions_by_hand():
     # The query's kernel is 0, so all scores are equal and every output is a mean: of the position
     # and its neighbors, or of the position and the one before.
-    layer = MultiHeadAttention(1, 1, kernel_initializer="identity", neighborhood=3)
+    layer = MultiHeadAttention(1, 1, kernel_initializer="identity", sliding_window=2)
     layer.build((1, 5, 1), (1, 5, 1))
     layer.query_dense.kernel.assign([[0.0]])
     values = np.array([[[0.0], [6.0], [12.0], [30.0], [60.0]]], "float32")
@@ -46,20 +46,20 @@ def test_uniform_attention_over_three_positions_by_hand():
     np.testing.assert_allclose(output, [0.0, 3.0, 9.0, 21.0, 45.0], rtol=1e-6)
 
 
-# Lengths below, at and above one, two and three blocks of half a neighborhood.
+# Lengths below, at and above one, two and three blocks.
 @pytest.mark.parametrize(
-    ("length", "neighborhood"),
+    ("length", "sliding_window"),
     [
-        *((1, 1), (5, 1), (1, 3), (2, 3), (5, 3), (1, 9), (3, 9), (4, 9), (5, 9), (8, 9), (9, 9)),
-        *((10, 7), (11, 5), (11, 7), (11, 21), (6, 999)),
+        *((1, 1), (5, 1), (1, 2), (2, 2), (5, 2), (1, 5), (3, 5), (4, 5), (5, 5), (8, 5), (9, 5)),
+        *((10, 4), (11, 3), (11, 4), (11, 11), (6, 500)),
     ],
 )
 @both
-def test_equals_numpy(length, neighborhood, use_causal_mask):
-    layer = attention_of(neighborhood, value_dim=5, use_bias=True)
+def test_equals_numpy(length, sliding_window, use_causal_mask):
+    layer = attention_of(sliding_window, value_dim=5, use_bias=True)
     query, value, key = (normal(BATCH, length, D_MODEL, seed=seed) for seed in range(3))
     mask = MASK[:, :length]
-    near = band(length, neighborhood, use_causal_mask)
+    near = band(length, sliding_window, use_causal_mask)
     for arguments, attended in (
         ({}, near),
         ({"value_mask": mask}, near & mask[:, None, :]),
@@ -74,7 +74,7 @@ def test_equals_numpy(length, neighborhood, use_causal_mask):
 def test_weights_are_dropped_in_training_alone():
     # Weights 1/3 of values 1: at rate 0.5 each is 0 or 2/3; at the two ends 1/2 becomes 0 or 1.
     keras.utils.set_random_seed(1)
-    arguments = {"dropout": 0.5, "kernel_initializer": "identity", "neighborhood": 3}
+    arguments = {"dropout": 0.5, "kernel_initializer": "identity", "sliding_window": 2}
     layer = MultiHeadAttention(1, 1, **arguments)
     inputs = np.ones((1, 200, 1), "float32")
     np.testing.assert_allclose(numpy(layer(inputs, inputs)), inputs, rtol=1e-6)
@@ -87,12 +87,12 @@ def test_weights_are_dropped_in_training_alone():
 def test_gradients_are_those_of_full_attention_with_a_band_mask(use_causal_mask):
     # One step of plain gradient descent at rate 1 shows the gradient of every weight; the dense
     # layer before shows that of the inputs.
-    def weights_after_a_step(neighborhood, **arguments):
+    def weights_after_a_step(sliding_window, **arguments):
         keras.utils.set_random_seed(0)
         inputs = keras.Input((LENGTH, D_MODEL))
         mask = keras.Input((LENGTH,), dtype="bool")
         before = keras.layers.Dense(D_MODEL)
-        attention = MultiHeadAttention(3, 4, use_bias=True, neighborhood=neighborhood)
+        attention = MultiHeadAttention(3, 4, use_bias=True, sliding_window=sliding_window)
         hidden = before(inputs)
         outputs = attention(
             hidden, hidden, value_mask=mask, use_causal_mask=use_causal_mask, **arguments
@@ -103,9 +103,9 @@ def test_gradients_are_those_of_full_attention_with_a_band_mask(use_causal_mask)
         model.train_on_batch([INPUTS, MASK], normal(BATCH, LENGTH, D_MODEL, seed=9))
         return initial, model.get_weights(), [weight.path for weight in model.weights]
 
-    near = band(LENGTH, 5, False)
+    near = band(LENGTH, 3, False)
     initial, expected, paths = weights_after_a_step(None, attention_mask=near)
-    _, trained, _ = weights_after_a_step(5)
+    _, trained, _ = weights_after_a_step(3)
     for path, old, new, right in zip(paths, initial, trained, expected, strict=True):
         # Adding one number to all scores of a position changes no weight.
         if not path.endswith("key/bias"):
@@ -117,13 +117,13 @@ def test_gradients_are_those_of_full_attention_with_a_band_mask(use_causal_mask)
 def test_mixed_precision_is_that_of_full_attention_with_a_band_mask(use_causal_mask):
     outputs = {}
     for dtype in ("float32", "mixed_bfloat16"):
-        restricted, full = (attention_of(r, dtype=dtype) for r in (5, None))
+        restricted, full = (attention_of(w, dtype=dtype) for w in (3, None))
         assert {weight.dtype for weight in restricted.weights} == {"float32"}
         output = restricted(INPUTS, INPUTS, value_mask=MASK, use_causal_mask=use_causal_mask)
         expected = full(
             *(INPUTS, INPUTS),
             value_mask=MASK,
-            attention_mask=band(LENGTH, 5, False),
+            attention_mask=band(LENGTH, 3, False),
             use_causal_mask=use_causal_mask,
         )
         assert keras.backend.standardize_dtype(output.dtype) == restricted.compute_dtype
@@ -139,8 +139,8 @@ def test_mixed_precision_is_that_of_full_attention_with_a_band_mask(use_causal_m
 @pytest.mark.parametrize("lengths", [(11, 11), (11, 4), (4, 11), (1, 11), (11, 1)])
 def test_with_scores_or_a_mask_or_other_lengths_equals_numpy(lengths, use_causal_mask):
     query, value = normal(BATCH, lengths[0], D_MODEL), normal(BATCH, lengths[1], D_MODEL, seed=1)
-    near = band(11, 5, use_causal_mask)[: lengths[0], : lengths[1]]
-    layer = attention_of(5, value_dim=2)
+    near = band(11, 3, use_causal_mask)[: lengths[0], : lengths[1]]
+    layer = attention_of(3, value_dim=2)
     mask = MASK[:, : lengths[1]]
     attention_mask = np.random.default_rng(0).random((BATCH, 3, *lengths)) < 0.6
     arguments = dict(value_mask=mask, use_causal_mask=use_causal_mask)
@@ -159,10 +159,10 @@ def test_with_scores_or_a_mask_or_other_lengths_equals_numpy(lengths, use_causal
 
 @pytest.mark.slow
 def test_one_graph_takes_any_two_lengths():
-    layer = attention_of(5)
+    layer = attention_of(3)
     query, value = keras.Input((None, D_MODEL)), keras.Input((None, D_MODEL))
     model = keras.Model([query, value], layer(query, value))
-    near = band(LENGTH, 5, False)
+    near = band(LENGTH, 3, False)
     for target, source in ((11, 11), (11, 3), (2, 11)):
         inputs = INPUTS[:, :target], normal(BATCH, source, D_MODEL, seed=1)
         expected, _ = reference.multi_head_attention(layer, *inputs, mask=near[:target, :source])
@@ -186,7 +186,7 @@ if keras.backend.backend() != "torch":
     @pytest.mark.slow
     @both
     def test_one_graph_takes_any_length(use_causal_mask):
-        layer = attention_of(5)
+        layer = attention_of(3)
 
         def attend(inputs, mask):
             return layer(inputs, inputs, value_mask=mask, use_causal_mask=use_causal_mask)
@@ -232,7 +232,7 @@ if keras.backend.backend() != "torch":
     @pytest.mark.slow
     @both
     def test_time_and_memory_grow_with_the_length_not_with_its_square(use_causal_mask):
-        restricted, full = (attention_of(r, num_heads=2) for r in (33, None))
+        restricted, full = (attention_of(w, num_heads=2) for w in (17, None))
         lengths = (1024, 2048, 4096)
         sizes = {n: sizes_of_tensors(restricted, n, use_causal_mask) for n in lengths}
         # The largest hold the scores: of each head, each position, and two or three blocks of 16.
@@ -244,6 +244,6 @@ if keras.backend.backend() != "torch":
 
     @pytest.mark.slow
     @both
-    def test_a_short_sentence_costs_little_however_large_the_neighborhood(use_causal_mask):
-        sizes = sizes_of_tensors(attention_of(9999, num_heads=2), 20, use_causal_mask)
+    def test_a_short_sentence_costs_little_however_large_the_window(use_causal_mask):
+        sizes = sizes_of_tensors(attention_of(5000, num_heads=2), 20, use_causal_mask)
         assert max(sizes) == 2 * 20 * (2 if use_causal_mask else 3) * 20

@@ -48,7 +48,8 @@ token_ids[::2, 3] = 7
 token_ids[1::3, 8:] = 0
 labels = (token_ids == 7).any(axis=1).astype("int32")  # Whether token 7 is among them.
 keras.utils.set_random_seed(0)
-model.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+model.compile(keras.optimizers.Adam(3e-3), loss)
 losses = model.fit(token_ids, labels, epochs=20, verbose=0).history["loss"]
 assert losses[-1] < 0.1 < 0.5 < losses[0], losses
 model.save("layers.keras")
@@ -74,15 +75,16 @@ def test_the_layers_train_are_saved_and_load(folder):
 TRAIN_TRANSFORMER = """
 import keras
 import numpy as np
-from keras_transformer import MaskedAccuracy, MaskedLabelSmoothedCrossentropy, TransformerConfig, WarmupInverseSqrt
-from keras_transformer import build_transformer
+from keras_transformer import MaskedAccuracy, MaskedLabelSmoothedCrossentropy, TransformerConfig
+from keras_transformer import WarmupInverseSqrt, build_transformer
 
 # The target is the source backwards; 1 starts and 2 ends it.
 source = np.random.default_rng(0).integers(3, 10, (256, 5))
 labels = np.pad(source[:, ::-1], ((0, 0), (0, 1)), constant_values=2)
 target = np.pad(labels[:, :-1], ((0, 0), (1, 0)), constant_values=1)
 keras.utils.set_random_seed(0)
-model = build_transformer(TransformerConfig(10, 10, num_layers=1, d_model=32, d_ff=64, num_heads=2, dropout=0.0))
+sizes = dict(num_layers=1, d_model=32, d_ff=64, num_heads=2)
+model = build_transformer(TransformerConfig(10, 10, **sizes, dropout=0.0))
 model.compile(
     keras.optimizers.Adam(WarmupInverseSqrt(d_model=32, warmup_steps=60, scale=0.5)),
     MaskedLabelSmoothedCrossentropy(0.1),

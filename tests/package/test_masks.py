@@ -5,7 +5,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.masks import causal_mask, combine, implicit_mask, neighborhood_mask
+from keras_transformer.masks import causal_mask, combine, implicit_mask, sliding_window_mask
 
 
 def test_causal_mask_shows_a_position_itself_and_what_is_before_it():
@@ -35,11 +35,11 @@ def test_the_implicit_mask_is_the_one_that_keras_layers_attach():
     assert (symbolic.shape, symbolic.dtype) == ((None, 7), "bool")
 
 
-def test_neighborhood_mask_by_hand():
+def test_sliding_window_mask_by_hand():
     # Three positions centred on position 4, then on 5; causal: itself and the one before.
     queries, keys = np.array([4, 5]), np.array([3, 4, 5, 6, 7])
-    assert ops.convert_to_numpy(neighborhood_mask(queries, keys, 3)).astype(int).tolist() == [
+    assert ops.convert_to_numpy(sliding_window_mask(queries, keys, 2)).astype(int).tolist() == [
         [[1, 1, 1, 0, 0], [0, 1, 1, 1, 0]]
     ]
-    causal = neighborhood_mask(queries, keys, 3, use_causal_mask=True)
+    causal = sliding_window_mask(queries, keys, 2, use_causal_mask=True)
     assert ops.convert_to_numpy(causal).astype(int).tolist() == [[[1, 1, 0, 0, 0], [0, 1, 1, 0, 0]]]

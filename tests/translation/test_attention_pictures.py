@@ -244,8 +244,8 @@ def test_bytes_are_shown_as_the_characters_that_they_make():
 
 
 @pytest.mark.slow
-def test_restricted_self_attention_shows_nothing_beyond_the_neighborhood(tiny_model_dir):
-    attention = translate_with_attention(random_translator(tiny_model_dir, neighborhood=3), TEXT)
+def test_restricted_self_attention_shows_nothing_beyond_the_window(tiny_model_dir):
+    attention = translate_with_attention(random_translator(tiny_model_dir, sliding_window=2), TEXT)
     weights = attention.by_kind["encoder"].weights
     places = np.arange(weights.shape[-1])
     is_near = abs(places[:, None] - places) <= 1

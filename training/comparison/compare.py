@@ -1,5 +1,4 @@
-"""Scores of several systems, by sacreBLEU; whether they differ by more than chance; faults of their
-translations."""
+"""Compares systems: sacreBLEU's scores, the significance of differences, faults of translations."""
 
 import re
 from collections import Counter
@@ -71,9 +70,8 @@ class Result(NamedTuple):
     """What is known of a system."""
 
     name: str
-    equals_first: (
-        bool | None
-    )  # whether its translations are those of the first system; None for that one
+    # Whether its translations are those of the first system; None for that one.
+    equals_first: bool | None
     scores: dict[str, Score]  # by the names of metrics, "BLEU" and "chrF2"
     brevity_penalty: float  # BLEU's factor for translations that are too short
     length_ratio: float  # words of the translations for each word of the references
@@ -112,8 +110,8 @@ def require_comparable(pairs: SentencePairs) -> None:
     """Raises a ConfigError if a test set has more than 10,000 sentences."""
     if len(pairs) > MAX_SENTENCES:
         raise ConfigError(
-            f"{pairs.name}: a test set must have at most {MAX_SENTENCES:,} sentences; received "
-            f"{len(pairs):,}"
+            f"{pairs.name}: a test set must have at most {MAX_SENTENCES:,} sentences; "
+            f"received {len(pairs):,}"
         )
 
 
@@ -145,7 +143,8 @@ def compare(
         True
     """
     require_comparable(pairs)
-    sources, references = list(pairs.source), list(pairs.target)
+    sources = list(pairs.source)
+    references = list(pairs.target)
     bleu = sacrebleu.metrics.BLEU(tokenize=tokenize, force=tokenize == "none")
     metrics: dict[str, Any] = {"BLEU": bleu, "chrF2": sacrebleu.metrics.CHRF()}
     # Confidence intervals are of 1,000 samples in both tests.
@@ -177,13 +176,12 @@ def compare(
                 len(references) / system.seconds if system.seconds else None,
             )
         )
+    signature_texts = {name: str(signature) for name, signature in signatures.items()}
     differences = {
         system.name: _differences(sources, references, first, system, num_differences)
         for system in systems[1:]
     }
-    return Comparison(
-        results, {name: str(signature) for name, signature in signatures.items()}, differences
-    )
+    return Comparison(results, signature_texts, differences)
 
 
 def _compared(result: Any, first: Any, is_equal: bool) -> Score:
@@ -202,10 +200,9 @@ def _differences(
     lines = zip(sources, references, first.translations, other.translations, strict=True)
     for line, (source, reference, before, after) in enumerate(lines, start=1):
         if before != after:
-            gain = (
-                metric.sentence_score(after, [reference]).score
-                - metric.sentence_score(before, [reference]).score
-            )
+            score_before = metric.sentence_score(before, [reference]).score
+            score_after = metric.sentence_score(after, [reference]).score
+            gain = score_after - score_before
             differences.append(Difference(line, source, reference, before, after, gain))
     differences.sort(key=lambda difference: -difference.gain)
     better = [difference for difference in differences if difference.gain > 0][:number]

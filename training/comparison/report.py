@@ -1,5 +1,4 @@
-"""A comparison, or those on several test sets, as text for a terminal, as Markdown, as a page of
-HTML and as JSON."""
+"""Writes comparisons on one or several test sets as plain text, Markdown, HTML or JSON."""
 
 import html
 import json
@@ -26,16 +25,14 @@ _LENGTHS_HEADER = [
     "speed",
 ]
 _SCORES_NOTE = (
-    "±: half of the 95% confidence interval. p: how probable so large a difference from the first "
-    "system is if the two "
-    "do not differ."
+    "±: half of the 95% confidence interval. "
+    "p: how probable so large a difference from the first system is if the two do not differ."
 )
 _LENGTHS_NOTE = (
-    "Length: words for each word of the references. Repetitions, copies of the source, unknown "
-    "tokens: of the "
-    "translations. Lost numbers: of those that source and reference have. Speed: sentences per "
-    "second, compilation "
-    "included."
+    "Length: words for each word of the references. "
+    "Repetitions, copies of the source, unknown tokens: of the translations. "
+    "Lost numbers: of those that source and reference have. "
+    "Speed: sentences per second, compilation included."
 )
 _OVERVIEW_NOTE = "BLEU on each test set. *: the difference from the first system is significant."
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -44,7 +41,8 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
 div { overflow-x: auto; }
 table { border-collapse: collapse; }
-th, td { border-bottom: 1px solid #8888; padding: .3rem .7rem; text-align: left; vertical-align: top; }
+th, td { border-bottom: 1px solid #8888; padding: .3rem .7rem; }
+th, td { text-align: left; vertical-align: top; }
 """
 
 
@@ -81,12 +79,15 @@ def write_reports(comparisons: Mapping[str, Comparison], format: Format) -> str:
         ]
         return json.dumps({"test_sets": records}, ensure_ascii=False)
     systems = zip(*(comparison.results for comparison in comparisons.values()), strict=True)
-    overview = _table(
-        ["system", *comparisons], [_overview_row(results) for results in systems], format
-    )
-    parts = [overview, _paragraph(_OVERVIEW_NOTE, format)]
+    rows = [_overview_row(results) for results in systems]
+    parts = [
+        _table(["system", *comparisons], rows, format),
+        _paragraph(_OVERVIEW_NOTE, format),
+    ]
     for name, comparison in comparisons.items():
-        heading = f"{name}\n{'=' * len(name)}" if format == "text" else _heading(name, format, 2)
+        heading = _heading(name, format, 2)
+        if format == "text":
+            heading = f"{name}\n{'=' * len(name)}"
         parts += [heading, *_parts(comparison, format, 3)]
     return _document(parts, format)
 
@@ -110,35 +111,27 @@ def _document(parts: list[str], format: Format) -> str:
 
 def _parts(comparison: Comparison, format: Format, level: int = 2) -> list[str]:
     """The tables and paragraphs of a comparison; its headings have this level."""
-    has_terms = any(result.terms is not None for result in comparison.results)
-    parts = [
-        _table(
-            _SCORES_HEADER,
-            [
-                [result.name, *map(_score, result.scores.values()), _verdict(result)]
-                for result in comparison.results
-            ],
-            format,
-        ),
-        _paragraph(_SCORES_NOTE, format),
-        _table(
-            [*_LENGTHS_HEADER, *(["terms used"] if has_terms else [])],
-            [
-                [*_length_row(result), *([str(result.terms)] if has_terms else [])]
-                for result in comparison.results
-            ],
-            format,
-        ),
-        _paragraph(_LENGTHS_NOTE, format),
-        *(
-            _paragraph(f"{name}: {signature}", format)
-            for name, signature in comparison.signatures.items()
-        ),
+    score_rows = [
+        [result.name, *map(_score, result.scores.values()), _verdict(result)]
+        for result in comparison.results
     ]
+    lengths_header = list(_LENGTHS_HEADER)
+    length_rows = [_length_row(result) for result in comparison.results]
+    if any(result.terms is not None for result in comparison.results):
+        lengths_header.append("terms used")
+        for row, result in zip(length_rows, comparison.results, strict=True):
+            row.append(str(result.terms))
+    parts = [
+        _table(_SCORES_HEADER, score_rows, format),
+        _paragraph(_SCORES_NOTE, format),
+        _table(lengths_header, length_rows, format),
+        _paragraph(_LENGTHS_NOTE, format),
+    ]
+    for name, signature in comparison.signatures.items():
+        parts.append(_paragraph(f"{name}: {signature}", format))
+    first = comparison.results[0].name
     for name, differences in comparison.differences.items():
-        parts.append(
-            _heading(f"Where {name} differs most from {comparison.results[0].name}", format, level)
-        )
+        parts.append(_heading(f"Where {name} differs most from {first}", format, level))
         if not differences:
             parts.append(_paragraph("All translations are the same.", format))
         for difference in differences:
@@ -157,7 +150,9 @@ def _record(value: Any) -> Any:
         return {name: _record(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_record(item) for item in value]
-    return _record(value._asdict()) if hasattr(value, "_asdict") else value
+    if hasattr(value, "_asdict"):
+        return _record(value._asdict())
+    return value
 
 
 def _overview_row(results: Sequence[Result]) -> list[str]:
@@ -171,7 +166,9 @@ def _overview_row(results: Sequence[Result]) -> list[str]:
 
 def _score(score: Score) -> str:
     text = f"{score.score:.2f} ± {score.interval:.2f}"
-    return text if score.p_value is None else f"{text} (p = {score.p_value:.4f})"
+    if score.p_value is None:
+        return text
+    return f"{text} (p = {score.p_value:.4f})"
 
 
 def _verdict(result: Result) -> str:
@@ -208,13 +205,17 @@ def _table(header: list[str], rows: list[list[str]], format: Format) -> str:
 def _paragraph(text: str, format: Format) -> str:
     if format == "html":
         return f"<p>{html.escape(text)}</p>"
-    return textwrap.fill(text, 100) if format == "text" else _escaped(text, format)
+    if format == "markdown":
+        return _escaped(text, format)
+    return textwrap.fill(text, 100)
 
 
 def _heading(text: str, format: Format, level: int) -> str:
     if format == "html":
         return f"<h{level}>{html.escape(text)}</h{level}>"
-    return f"{'#' * level} {_escaped(text, format)}" if format == "markdown" else text
+    if format == "markdown":
+        return f"{'#' * level} {_escaped(text, format)}"
+    return text
 
 
 def _escaped(text: str, format: Format, also: str = "") -> str:

@@ -95,8 +95,9 @@ def save_validation(
 
 
 def read_progress(model_dir: ModelDir) -> RunState:
-    """Reads how far the training of a model directory is; a new `RunState` if it has no training
-    state.
+    """Reads how far the training of a model directory is.
+
+    Without a training state, it returns a new `RunState`.
 
     Raises:
         DamagedFileError: The training state is damaged, and there is none before it.

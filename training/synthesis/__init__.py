@@ -1,2 +1,1 @@
-"""Pairs that a model makes: back-translations of a text in the target language, and a teacher's
-translations."""
+"""Pairs that a model makes: back-translations, and a teacher's translations."""

@@ -1,13 +1,15 @@
-"""Pairs that a model translates: back-translations of a text in the target language, and a
-teacher's translations.
+"""Pairs that a model translates: back-translations, and a teacher's translations.
 
-They are written so that a run that was stopped goes on after its last block:
+A run that was stopped goes on after its last block. It writes these files, all of them lines of
+text:
 
-    NAME.source, NAME.target    the pairs, to train on NAME.json                   what they were
-    made with and of what text, how many were left out, and their checksums NAME.unfinished
-    until then: a line for the settings, and one for each block of the text
+    NAME.source, NAME.target    the pairs, to train on
+    NAME.json                   the settings and the text that they were made with, how many were
+                                left out, and checksums
+    NAME.unfinished             before the others: a line for the settings, and one for each block
+                                of the text
 
-All of them are lines of text; the first three appear when everything is made.
+The first three appear when everything is made.
 """
 
 import collections
@@ -67,7 +69,8 @@ def backtranslate(
             best are searched.
 
     Example:
-        >>> backtranslate(Translator.load("models/en-de"), ["Anna sees a tree.", " "], "bt", settings={})
+        >>> translator = Translator.load("models/en-de")
+        >>> backtranslate(translator, ["Anna sees a tree.", " "], "bt", settings={})
         >>> with open("bt.target") as file:
         ...     file.read()
         'Anna sees a tree.\n'
@@ -77,12 +80,10 @@ def backtranslate(
     def make(first: int, lines: list[Pair]) -> Made:
         texts = [text for _, text in lines]
         block_sampling = None if sampling is None else sampling._replace(first_row=first)
-        translations = translator.translate(texts, sampling=block_sampling)
-        pairs = (
-            (result.hypotheses[0][0], text)
-            for result, text in zip(translations, texts, strict=True)
-        )
-        return made_of(pairs, [result.source_length > max_length for result in translations])
+        results = translator.translate(texts, sampling=block_sampling)
+        sources = [result.hypotheses[0][0] for result in results]
+        is_too_long = [result.source_length > max_length for result in results]
+        return made_of(zip(sources, texts, strict=True), is_too_long)
 
     write_pairs(output, settings, Reread(lambda: (("", text) for text in targets)), make)
 
@@ -116,26 +117,26 @@ def distill(
 
     Example:
         >>> teacher = Translator.load("models/en-de")
-        >>> distill(teacher, [("Anna sees a tree.", "Anna sieht einen Baum.")], "distilled", settings={}, n_best=4)
+        >>> pairs = [("Anna sees a tree.", "Anna sieht einen Baum.")]
+        >>> distill(teacher, pairs, "distilled", settings={}, n_best=4)
         >>> with open("distilled.source") as file:
         ...     file.read()
         'Anna sees a tree.\n'
     """
     max_length = translator.model.config.max_length
-    # With effective order, BLEU counts the n-grams that a short sentence has.
-    score = (
-        sacrebleu.metrics.BLEU(effective_order=True)
-        if metric == "bleu"
-        else sacrebleu.metrics.CHRF()
-    )
+    score = sacrebleu.metrics.CHRF()
+    if metric == "bleu":
+        # With effective order, BLEU counts the n-grams that a short sentence has.
+        score = sacrebleu.metrics.BLEU(effective_order=True)
 
     def make(_: int, lines: list[Pair]) -> Made:
-        translations = translator.translate([source for source, _ in lines], n_best)
-        chosen = (
-            (source, most_like(reference, [text for text, _ in result.hypotheses], score))
-            for result, (source, reference) in zip(translations, lines, strict=True)
-        )
-        return made_of(chosen, [result.source_length > max_length for result in translations])
+        results = translator.translate([source for source, _ in lines], n_best)
+        chosen = []
+        for result, (source, reference) in zip(results, lines, strict=True):
+            translations = [text for text, _ in result.hypotheses]
+            chosen.append((source, most_like(reference, translations, score)))
+        is_too_long = [result.source_length > max_length for result in results]
+        return made_of(chosen, is_too_long)
 
     write_pairs(output, settings, pairs, make)
 
@@ -156,7 +157,7 @@ def most_like(
 
 
 class Made(NamedTuple):
-    """What a model makes of a block of lines."""
+    """The pairs that a model makes of a block of lines."""
 
     pairs: list[Pair]
     num_empty: int  # lines left out because they or their translations are blank
@@ -164,8 +165,7 @@ class Made(NamedTuple):
 
 
 def made_of(pairs: Iterable[Pair], is_too_long: Sequence[bool]) -> Made:
-    """Drops pairs that are too long or blank on one side; what a line must not contain becomes a
-    space."""
+    """Drops pairs that are too long or blank on one side; line ends become spaces."""
     read = [pair for pair, is_left_out in zip(pairs, is_too_long, strict=True) if not is_left_out]
     filled = [(source, target) for source, target in read if source.strip() and target.strip()]
     lines = [(source.replace("\n", " "), target.replace("\n", " ")) for source, target in filled]
@@ -178,8 +178,9 @@ def write_pairs(
     pairs: Iterable[Pair],
     make: Callable[[int, list[Pair]], Made],
 ) -> None:
-    """Writes the pairs that are made of the lines of a text; if this was stopped before, it goes
-    on.
+    """Writes the pairs that are made of the lines of a text.
+
+    If this was stopped before, it goes on where it stopped.
 
     Args:
         output: the beginning of the files' names.
@@ -201,7 +202,8 @@ def write_pairs(
         settings = json.loads(json.dumps({**settings, "text": text}))
         if not text["lines"]:
             raise InvalidFileError("the text is empty")
-        finished, unfinished = _named(output, "json"), _named(output, "unfinished")
+        finished = _named(output, "json")
+        unfinished = _named(output, "unfinished")
         if finished.is_file():
             _require_same(finished, settings)
             _require_whole(output, finished)
@@ -222,15 +224,13 @@ def _require_same(path: pathlib.Path, settings: Settings) -> None:
         before = _read(path, file.readline(), "settings", dict)
     for name in [*settings, *before]:
         if before.get(name) != settings.get(name):
-            difference = (
-                f"with {name}={shown(before.get(name))}; received "
-                f"{name}={shown(settings.get(name))}"
-            )
+            difference = f"with {name}={shown(before.get(name))}"
+            difference += f"; received {name}={shown(settings.get(name))}"
             if name == "text":
                 difference = "of another text"
             raise ConfigError(
-                f"{path}: these pairs were made {difference}. Give the same text and options, or "
-                f"another --output"
+                f"{path}: these pairs were made {difference}. "
+                "Give the same text and options, or another --output"
             )
 
 
@@ -239,14 +239,15 @@ def _require_whole(output: pathlib.Path, finished: pathlib.Path) -> None:
     with open(finished, "rb") as record:
         checksums = _read(finished, record.readline(), "files", dict)
     for side in ("source", "target"):
-        path, checksum = _named(output, side), None
+        path = _named(output, side)
+        checksum = None
         with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
         if checksum != checksums.get(side):
             state = "is missing" if checksum is None else "has changed since it was written"
             raise InvalidFileError(
-                f"{path}: the file {state}; to make the pairs again, remove {finished} and give "
-                f"--overwrite"
+                f"{path}: the file {state}; "
+                f"to make the pairs again, remove {finished} and give --overwrite"
             )
 
 
@@ -286,7 +287,8 @@ def _make_blocks(
 ) -> None:
     """Adds the blocks that are missing."""
     num_before = _start_or_resume(unfinished, settings)
-    text, first = TextHash(), 0
+    text = TextHash()
+    first = 0
     with ProgressBar("translating", "lines") as bar:
         for number, block in enumerate(in_chunks(iter(pairs), LINES_PER_BLOCK), start=1):
             text.add(*zip(*block))
@@ -306,9 +308,9 @@ def _make_blocks(
 def _finish(output: pathlib.Path, unfinished: pathlib.Path, settings: Settings) -> None:
     counts = collections.Counter[str]()
     written = TextHash()
-    source_path, target_path, finished = (
-        _named(output, ending) for ending in ("source", "target", "json")
-    )
+    source_path = _named(output, "source")
+    target_path = _named(output, "target")
+    finished = _named(output, "json")
     with (
         open(unfinished, "rb") as file,
         replacing(source_path) as temporary_source,
@@ -318,9 +320,8 @@ def _finish(output: pathlib.Path, unfinished: pathlib.Path, settings: Settings) 
     ):
         for line in itertools.islice(file, 1, None):
             pairs = _read(unfinished, line, "pairs", list)
-            counts.update(
-                {reason: _read(unfinished, line, f"num_{reason}", int) for reason in _REASONS}
-            )
+            for reason in _REASONS:
+                counts[reason] += _read(unfinished, line, f"num_{reason}", int)
             for source, target in pairs:
                 sources.write(f"{source}\n")
                 targets.write(f"{target}\n")
@@ -329,8 +330,7 @@ def _finish(output: pathlib.Path, unfinished: pathlib.Path, settings: Settings) 
         if not fingerprint["lines"]:
             raise ConfigError(
                 f"{output}: no pair is left: {counts['empty']:,} are empty on one side, "
-                f"{counts['too_long']:,} are "
-                "longer than the model reads"
+                f"{counts['too_long']:,} are longer than the model reads"
             )
     with replacing(finished) as temporary:
         record = {
