@@ -201,17 +201,16 @@ class FullPassDecoder:
         return ops.convert_to_numpy(ops.cast(outputs, "float32"))
 
     def _call(self, model: Any, token_ids: Tensor, source: Any) -> Any:
-        training = {"training": False} if isinstance(model, keras.Layer) else {}
         if isinstance(model, keras.Function):
             structure = input_structure(model)
             inputs = {tensor.name: tensor for tensor in tree.flatten(structure)}
             (target_name,) = set(inputs) - set(source)
             values = {**source, target_name: ops.cast(token_ids, inputs[target_name].dtype)}
             arguments = tree.map_structure(lambda tensor: values[tensor.name], structure)
-            return model(arguments, **training)
+            return model(arguments)
         if isinstance(source, Mapping):
-            return model(token_ids, **source, **training)
-        return model(token_ids, *source, **training)
+            return model(token_ids, **source)
+        return model(token_ids, *source)
 
     def _converted(self, source: Any) -> Any:
         """Returns the source as a nest of tensors: a dict from names to tensors, or a tuple."""
