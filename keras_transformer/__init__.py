@@ -42,6 +42,7 @@ _MODULES = {
     "from_keras_hub": "interchange",
     "from_torch": "interchange",
     "generate": "models",
+    "stream_tokens": "models",
     "to_keras": "interchange",
     "to_keras_hub": "interchange",
     "to_torch": "interchange",
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from .models import Transformer as Transformer
     from .models import build_transformer as build_transformer
     from .models import generate as generate
+    from .models import stream_tokens as stream_tokens
     from .schedules import WarmupInverseSqrt as WarmupInverseSqrt
     from .translation import Translator as Translator
 else:

@@ -7,9 +7,8 @@ from typing import Annotated, Generic, NamedTuple
 import numpy as np
 from keras import ops
 
-from ..checks import plain, require
+from ..checks import integer, non_negative_float, positive_int, require
 from ..gather import gather_in_rows
-from ..rules import NonNegative, Size, check
 from ..tensors import Dimension, Tensor, reshape_inferring
 from .constraints import NO_CONSTRAINTS, Constraints, History, is_any_of
 from .continuations import continuations, stable_top_k
@@ -23,7 +22,7 @@ class _Results(NamedTuple):
     """The best finished hypotheses of each sequence."""
 
     scores: Tensor  # float32 (n, n_best)
-    ends: Tensor  # int32 (n, n_best, 3): length, parent and token of the last step
+    ends: Tensor  # int32 (n, n_best, 3): the last link of each
 
 
 class _Active(NamedTuple, Generic[State]):
@@ -35,8 +34,9 @@ class _Active(NamedTuple, Generic[State]):
 
     rows: Tensor  # int32 (n,), places in the batch
     max_lengths: Tensor  # int32 (n, 1)
+    max_penalties: Tensor  # float32 (n, 1), the length penalties of the maximum lengths
     results: _Results
-    links: Tensor  # int32 (n, beam_size, 2): parent and newest token of each hypothesis
+    links: Tensor  # int32 (n, beam_size, 3): length, parent and newest token of each hypothesis
     log_probs: Tensor  # float32 (n, beam_size)
     history: History
     state: State  # of the step function
@@ -61,8 +61,9 @@ def beam_search(
     Section 6.1 of "Attention Is All You Need", with the length penalty of Wu et al. (2016); the
     length includes the end token. If one of the best beam_size continuations of a sequence's
     hypotheses ends, it is finished. The best beam_size continuations that do not end are continued.
-    At the maximum length of a sequence, all hypotheses end. The search for a sequence ends as soon
-    as no hypothesis can still get among its n_best. Ties go to the hypothesis that finished first,
+    At the maximum length of a sequence, all hypotheses end. A hypothesis that no token may follow
+    ends where it is, with the score of its tokens so far. The search for a sequence ends as soon as
+    no hypothesis can still get among its n_best. Ties go to the hypothesis that finished first,
     then to the lower index in the beam, then to the lower token id.
 
     Args:
@@ -101,18 +102,17 @@ def beam_search(
 
         That is log 0.3; greedy search finds 0.6 * 0.4 = 0.24.
     """
-    check("beam_size", beam_size, Size)
-    check("length_penalty", length_penalty, NonNegative)
-    check("n_best", n_best, int)
+    beam_size = positive_int("beam_size", beam_size)
+    length_penalty = non_negative_float("length_penalty", length_penalty)
+    n_best = integer("n_best", n_best)
     require(1 <= n_best <= beam_size, "n_best", f"from 1 to beam_size={beam_size}", n_best)
-    beam_size = plain(beam_size)
     max_lengths, max_length, start_ids, end_ids = check_search_arguments(
         max_lengths, max_length, start_id, end_id, constraints
     )
 
     def extend(position: Tensor, active: _Active[State]) -> tuple[_Active[State], Tensor]:
         """Adds a token to the hypotheses of the active sequences; returns their links too."""
-        parents, newest = active.links[..., 0], active.links[..., 1]
+        lengths, parents, newest = ops.unstack(active.links, 3, axis=-1)
         history = active.history.append(newest, parents)
         logits, state = step(constraints.token_at(newest), parents, position, active.state)
         logits, allowed_logits = constraints.apply(
@@ -121,7 +121,7 @@ def beam_search(
         # At least beam_size of these do not end: each hypothesis has only one continuation for each
         # end token.
         num_continuations = (1 + len(end_ids)) * beam_size
-        log_probs, token_ids = continuations(
+        log_probs, token_ids, is_dead_end = continuations(
             active.log_probs, logits, allowed_logits, num_continuations
         )
         k = token_ids.shape[-1]  # log_probs and token_ids: (n, beam_size, k)
@@ -136,21 +136,29 @@ def beam_search(
         length = position + 1
         is_end = is_any_of(token_ids, end_ids) | (length >= active.max_lengths)
         is_finished = is_end & (np.arange(is_end.shape[-1]) < beam_size)
-        new_scores = ops.where(
-            is_finished, log_probs / _penalty(length, length_penalty), IMPOSSIBLE
+        new_lengths = ops.full_like(parents, length)
+        links = ops.stack([new_lengths, parents, token_ids], axis=-1)
+        # A hypothesis that no token may follow ends where it is. It has fewer tokens than what ends
+        # now, and wins ties, as does any hypothesis that finished before.
+        ending_lengths = ops.concatenate([lengths, new_lengths], axis=1)
+        ending_scores = ops.where(
+            ops.concatenate([is_dead_end, is_finished], axis=1),
+            ops.concatenate([active.log_probs, log_probs], axis=1)
+            / _penalty(ending_lengths, length_penalty),
+            IMPOSSIBLE,
         )
-        new_ends = ops.stack([ops.full_like(parents, length), parents, token_ids], axis=-1)
-        # Ties go to the hypothesis that finished first.
         scores, kept = stable_top_k(
-            ops.concatenate([active.results.scores, new_scores], axis=1), n_best
+            ops.concatenate([active.results.scores, ending_scores], axis=1), n_best
         )
-        ends = gather_in_rows(ops.concatenate([active.results.ends, new_ends], axis=1), kept)
+        ends = gather_in_rows(
+            ops.concatenate([active.results.ends, active.links, links], axis=1), kept
+        )
 
         log_probs, kept = stable_top_k(ops.where(is_end, IMPOSSIBLE, log_probs), beam_size)
-        links = gather_in_rows(ops.stack([parents, token_ids], axis=-1), kept)
+        links = gather_in_rows(links, kept)
         # The search for a sequence ends when its n_best cannot change any more: log P only falls,
         # and no length divides it by more than the maximum length does.
-        attainable = log_probs[:, :1] / _penalty(active.max_lengths, length_penalty)
+        attainable = log_probs[:, :1] / active.max_penalties
         log_probs = ops.where(scores[:, -1:] >= attainable, IMPOSSIBLE, log_probs)
         results = _Results(scores, ends)
         return active._replace(
@@ -168,15 +176,16 @@ def beam_search(
     active = _Active(
         rows=ops.arange(batch, dtype="int32"),
         max_lengths=max_lengths,
+        max_penalties=_penalty(max_lengths, length_penalty),
         results=_Results(scores, ops.zeros((batch, n_best, 3), "int32")),
-        links=ops.stack([parents, token_ids], axis=-1),
+        links=ops.stack([ops.zeros_like(parents), parents, token_ids], axis=-1),
         log_probs=ops.where(has_room, log_probs, IMPOSSIBLE),
         history=constraints.start_history(start_ids, max_length, beam_size),
         state=state,
     )
     # int32, the links of every step. The last row stays unused: it gives a compiler a row to read
     # if max_length is 0.
-    record = ops.zeros((max_length + 1, batch, beam_size, 2), "int32")
+    record = ops.zeros((max_length + 1, batch, beam_size, 3), "int32")
     num_steps, record, (scores, ends) = extend_until_finished(
         extend,
         lambda active: ops.any(active.log_probs > IMPOSSIBLE, axis=-1),
@@ -195,19 +204,18 @@ def _penalty(lengths: Tensor, length_penalty: float) -> Tensor:
 def _read_back(record: Tensor, num_steps: Tensor, ends: Tensor, max_length: Dimension) -> Tensor:
     """Follows the links from each end (batch, n_best, 3) to the start: token ids (batch, n_best,
     max_length)."""
-    lengths, last_links = ends[..., 0], ends[..., 1:]
+    lengths = ends[..., 0]
 
     def prepend(
         position: Tensor, links: Tensor, token_ids: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        links = gather_in_rows(
-            ops.take(record, position, axis=0), links[..., 0]
-        )  # (batch, n_best, 2)
-        links = ops.where((position < lengths - 1)[..., None], links, last_links)
-        newest = ops.where(position < lengths, links[..., 1], 0)
+        # (batch, n_best, 3)
+        links = gather_in_rows(ops.take(record, position, axis=0), links[..., 1])
+        links = ops.where((position < lengths - 1)[..., None], links, ends)
+        newest = ops.where(position < lengths, links[..., 2], 0)
         token_ids = ops.scatter_update(token_ids, ops.reshape(position, (1, 1)), newest[None])
         return position - 1, links, token_ids
 
-    start = num_steps - 1, last_links, ops.zeros((max_length, *ops.shape(lengths)), "int32")
+    start = num_steps - 1, ends, ops.zeros((max_length, *ops.shape(lengths)), "int32")
     _, _, token_ids = ops.while_loop(lambda position, *_: position >= 0, prepend, start)
     return ops.transpose(token_ids, (1, 2, 0))

@@ -9,10 +9,11 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from ..checks import require
+from ..checks import non_negative_int, positive_float, require
+from ..errors import ConfigError
 from ..gather import gather_in_rows, take_rows
-from ..rules import Count, Positive, check
 from ..tensors import Dimension, Tensor, last_size, reshape_inferring
+from .logits_processor import LogitsProcessor
 
 MINUS_INFINITY = np.float32(-math.inf)
 Logits = Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"]
@@ -47,8 +48,9 @@ class History(NamedTuple):
 class Constraints(NamedTuple):
     """The constraints of a search.
 
-    The repetition penalty changes probabilities, and scores are those of the changed ones. All
-    other constraints forbid tokens and leave the probabilities of the others as they are.
+    The repetition penalty and the logits processor change probabilities, and scores are those of
+    the changed ones. All other constraints forbid tokens and leave the probabilities of the others
+    as they are.
 
     Attributes:
         repetition_penalty: above 1 to make tokens less probable that a sequence has already, those
@@ -76,15 +78,21 @@ class Constraints(NamedTuple):
     forbidden_ids: Sequence[int] = ()
     exactly_once: Annotated[Tensor, "bool (batch, n)"] | None = None
     candidates: Annotated[Tensor, "int32 (number of candidates,)"] | None = None
+    logits_processor: LogitsProcessor | None = None
 
     def check(self) -> None:
         """Raises a ConfigError if a value breaks its rule; the values of tensors may not be known
         yet."""
         if not ops.is_tensor(self.repetition_penalty):
-            check("repetition_penalty", self.repetition_penalty, Positive)
-        check("no_repeat_ngram_size", self.no_repeat_ngram_size, Count)
+            positive_float("repetition_penalty", self.repetition_penalty)
+        non_negative_int("no_repeat_ngram_size", self.no_repeat_ngram_size)
         if not ops.is_tensor(self.min_length):
-            check("min_length", self.min_length, Count)
+            non_negative_int("min_length", self.min_length)
+        processor = self.logits_processor
+        is_function = processor is None or callable(processor)
+        require(is_function, "logits_processor", "a function or None", processor)
+        no_candidates = processor is None or self.candidates is None
+        require(no_candidates, "logits_processor", "None with candidates", processor)
 
     # A search among candidates identifies a token by its place in their list. Places are in the
     # order of token ids, so that ties are broken as in a search among all tokens.
@@ -116,7 +124,7 @@ class Constraints(NamedTuple):
     ) -> History:
         """Returns the history of hypotheses that begin with all start tokens but the last, for
         max_length more."""
-        if not (self._has_penalty or self.no_repeat_ngram_size or self.exactly_once is not None):
+        if not self._reads_history:
             return History((), ())
         batch = ops.shape(start_ids)[0]
         # Pad so that at least one n-gram fits.
@@ -143,15 +151,18 @@ class Constraints(NamedTuple):
             position: of the newest tokens.
 
         Returns:
-            The logits with the repetition penalty, from which probabilities are computed; and the
-            same with -inf for tokens that are forbidden. If nothing is forbidden, that is the same
-            tensor.
+            The processed logits with the repetition penalty, from which probabilities are computed;
+            and the same with -inf for tokens that are forbidden. If nothing is forbidden, that is
+            the same tensor.
         """
         logits = ops.cast(logits, "float32")
         if tuple(logits.shape[:2]) != tuple(newest.shape):
             # A step may lose static sizes.
             logits = reshape_inferring(logits, (*ops.shape(newest), last_size(logits)))
         vocab_size = last_size(logits)
+        if self.logits_processor is not None:
+            processed = self.logits_processor(history.token_ids, logits, position)
+            logits = _of_the_same_shape(processed, logits)
         if self._has_penalty:
             logits = _penalize_repetition(logits, history.token_ids, self.repetition_penalty)
         allowed_logits = logits
@@ -182,6 +193,15 @@ class Constraints(NamedTuple):
     def _has_penalty(self) -> bool:
         return ops.is_tensor(self.repetition_penalty) or self.repetition_penalty != 1
 
+    @property
+    def _reads_history(self) -> bool:
+        return (
+            self._has_penalty
+            or self.no_repeat_ngram_size > 0
+            or self.exactly_once is not None
+            or self.logits_processor is not None
+        )
+
 
 NO_CONSTRAINTS = Constraints()
 
@@ -193,6 +213,22 @@ def is_any_of(
     if not choices:
         return ops.zeros_like(token_ids, "bool")
     return functools.reduce(ops.logical_or, [ops.equal(token_ids, choice) for choice in choices])
+
+
+def _of_the_same_shape(processed: Any, logits: Tensor) -> Tensor:
+    """Returns what a logits processor made of logits, as float32."""
+    processed = ops.convert_to_tensor(processed)
+    expected, received = tuple(logits.shape), tuple(processed.shape)
+    fits = len(received) == len(expected) and all(
+        None in (size, expected_size) or size == expected_size
+        for size, expected_size in zip(received, expected, strict=True)
+    )
+    if not fits:
+        raise ConfigError(
+            f"logits_processor must return logits of the shape it is given, {expected}; "
+            f"received shape {received}"
+        )
+    return ops.cast(processed, "float32")
 
 
 def _minus_infinity_at(

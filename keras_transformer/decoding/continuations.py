@@ -22,6 +22,7 @@ def continuations(
 ) -> tuple[
     Annotated[Tensor, "float32 (batch, beam_size, k)"],
     Annotated[Tensor, "int32 (batch, beam_size, k)"],
+    Annotated[Tensor, "bool (batch, beam_size)"],
 ]:
     """Returns the k best continuations of every hypothesis.
 
@@ -33,7 +34,8 @@ def continuations(
             not static.
 
     Returns:
-        Log probabilities of the continued hypotheses, the best first, and their newest tokens.
+        Log probabilities of the continued hypotheses, the best first; their newest tokens; and
+        which hypotheses no token may follow.
     """
     top_logits, token_ids = top_k(allowed_logits, k)  # (batch, beam_size, k)
     best_logits = (
@@ -46,7 +48,8 @@ def continuations(
     )  # (batch, beam_size, 1)
     log_probs = ops.expand_dims(log_probs, -1) + (top_logits - best_logits + log_highest)
     # NaN if all logits of a row are -inf; the comparison is then false.
-    return ops.where(log_probs > -math.inf, log_probs, -math.inf), token_ids
+    log_probs = ops.where(log_probs > -math.inf, log_probs, -math.inf)
+    return log_probs, token_ids, ops.equal(top_logits[..., 0], -math.inf)
 
 
 def stable_top_k(

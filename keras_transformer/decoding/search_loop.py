@@ -112,7 +112,7 @@ def extend_until_finished(
         position: Tensor, record: Tensor, active: Active, results: tuple[Tensor, ...]
     ) -> tuple[Tensor, Tensor, Active, tuple[Tensor, ...]]:
         def few_finished(position: Tensor, record: Tensor, active: Active) -> Tensor:
-            # The mean of no rows is NaN, which is not above anything.
+            # With no rows left, the mean is NaN, the comparison is False and the loop ends.
             return ops.mean(ops.cast(is_unfinished(active), "float32")) > 7 / 8
 
         position, record, active = ops.while_loop(few_finished, step, (position, record, active))

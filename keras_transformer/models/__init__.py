@@ -1,6 +1,15 @@
 """Models built of the layers."""
 
-from .generation import Generated, generate, start_decoding
+from .generated import Generated
+from .generation import generate, start_decoding
+from .token_stream import stream_tokens
 from .transformer import Transformer, build_transformer
 
-__all__ = ["Generated", "Transformer", "build_transformer", "generate", "start_decoding"]
+__all__ = [
+    "Generated",
+    "Transformer",
+    "build_transformer",
+    "generate",
+    "start_decoding",
+    "stream_tokens",
+]

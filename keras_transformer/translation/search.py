@@ -10,7 +10,7 @@ import tensorflow as tf
 from ..checks import integer
 from ..config import DecodingConfig, TransformerConfig
 from ..decoding import Constraints, Decodable, beam_search, greedy_search, sample
-from ..decoding.greedy_and_sampling import check_sampling
+from ..decoding.sampling import check_sampling
 from ..model_dir.shortlist_file import Shortlist
 from ..tensors import Dimension, Tensor
 from ..tokenizers import Tokenizer

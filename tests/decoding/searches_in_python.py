@@ -69,16 +69,22 @@ def penalty(length, alpha):
 
 
 def exhaustive_search(next_log_probs, vocab_size, max_length, alpha, n_best):
+    """A sequence ends with END, at the maximum length, or where no token may follow."""
     scored = []
-    for length in range(1, max_length + 1):
+    for length in range(max_length + 1):
         for tokens in itertools.product(range(vocab_size), repeat=length):
-            ends = tokens[-1] == END
-            if END in tokens[:-1] or not (ends or length == max_length):
+            tokens = list(tokens)
+            if END in tokens[:-1]:
                 continue
-            log_prob = sum(next_log_probs(list(tokens[:i]))[t] for i, t in enumerate(tokens))
-            if log_prob > -np.inf:
-                scored.append((log_prob / penalty(length, alpha), list(tokens)))
+            log_prob = sum(next_log_probs(tokens[:i])[t] for i, t in enumerate(tokens))
+            ends = END in tokens or length == max_length
+            if log_prob > -np.inf and (ends or is_dead_end(next_log_probs(tokens))):
+                scored.append((log_prob / penalty(length, alpha), tokens))
     return sorted(scored, reverse=True)[:n_best]
+
+
+def is_dead_end(log_probs):
+    return max(log_probs) == -np.inf
 
 
 def plain_beam_search(next_log_probs, max_length, beam_size, alpha, n_best):
@@ -88,6 +94,8 @@ def plain_beam_search(next_log_probs, max_length, beam_size, alpha, n_best):
         candidates = []
         for log_prob, tokens in live:
             log_probs = next_log_probs(tokens)
+            if is_dead_end(log_probs):
+                finished.append((log_prob / penalty(length - 1, alpha), tokens))
             candidates += [(log_prob + p, tokens + [t]) for t, p in enumerate(log_probs)]
         candidates = [c for c in candidates if c[0] > -np.inf]
         candidates.sort(key=lambda c: -c[0])
@@ -112,6 +120,8 @@ def plain_greedy_search(next_log_probs, max_length):
     tokens, score = [], 0.0
     while len(tokens) < max_length and END not in tokens:
         log_probs = next_log_probs(tokens)
+        if is_dead_end(log_probs):
+            break
         tokens.append(int(np.argmax(log_probs)))
         score += log_probs[tokens[-1]]
     return score, tokens

@@ -10,7 +10,7 @@ from keras import ops
 from searches_in_python import as_lists
 
 from keras_transformer.decoding import Constraints, beam_search, greedy_search, sample
-from keras_transformer.decoding.greedy_and_sampling import uniform_numbers
+from keras_transformer.decoding.random_numbers import uniform_numbers
 from keras_transformer.errors import ConfigError
 
 END, START, VOCAB_SIZE = 1, 0, 6
@@ -97,7 +97,7 @@ def greedy_reference(starts, max_length, **constraints):
     while len(tokens) < max_length and END not in tokens:
         _, allowed = allowed_log_probs(starts, tokens, max_length, **constraints)
         if allowed.max() == -np.inf:
-            return []
+            break
         tokens.append(int(allowed.argmax()))
         score += allowed.max()
     return [(pytest.approx(score, rel=1e-4), tokens)]
@@ -130,8 +130,9 @@ def test_a_beam_that_holds_all_finds_the_best_sequences_that_are_allowed(constra
             scores[tokens] = sum(log_probs[token] for log_probs, token in zip(allowed, tokens))
     best = sorted(score for score in scores.values() if score > -np.inf)[::-1][:6]
     hypotheses = beam_search(
-        step, (), [length], max_length=length, start_id=START, end_id=END, beam_size=VOCAB_SIZE**3, length_penalty=0.0,
-        n_best=6, constraints=constraints_of(1, **constraints),
+        step, (), [length], max_length=length, start_id=START, end_id=END,
+        beam_size=VOCAB_SIZE**3, length_penalty=0.0, n_best=6,
+        constraints=constraints_of(1, **constraints),
     )  # fmt: skip
     (sequences,) = as_lists(hypotheses)
     np.testing.assert_allclose([score for score, _ in sequences], best, rtol=1e-4)
@@ -151,18 +152,17 @@ def test_sampling_draws_from_what_is_allowed_by_its_own_numbers(constraints, tem
     numbers = ops.convert_to_numpy(uniform_numbers(5, ops.arange(rows), length))
     for row, sequences in enumerate(as_lists(hypotheses)):
         tokens, score = [], 0.0
-        while len(tokens) < length and END not in tokens and score > -np.inf:
+        while len(tokens) < length and END not in tokens:
             log_probs, allowed = allowed_log_probs([START], tokens, length, **constraints)
             if allowed.max() == -np.inf:
-                score = -np.inf
-                continue
+                break
             weights = np.exp(allowed / temperature)
             tokens.append(
                 int((np.cumsum(weights) / weights.sum() > numbers[row, len(tokens)]).argmax())
             )
             # The probability is that of the model.
             score += log_probs[tokens[-1]]
-        assert sequences == ([(pytest.approx(score, rel=1e-4), tokens)] if score > -np.inf else [])
+        assert sequences == [(pytest.approx(score, rel=1e-4), tokens)]
 
 
 SEARCHES = {
@@ -173,17 +173,22 @@ SEARCHES = {
 
 
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
-def test_where_nothing_is_left_there_is_no_sequence(search):
+def test_where_nothing_is_left_a_sequence_ends(search):
     arguments = dict(max_length=VOCAB_SIZE + 3, start_id=START, end_id=())
     constraints = Constraints(no_repeat_ngram_size=1)
-    # Five other tokens after the first.
+    # Five other tokens after the first: the second sequence has room for one more.
     limits = [VOCAB_SIZE - 1, VOCAB_SIZE]
-    [[(_, tokens)], nothing] = as_lists(
+    [[(score, tokens)], [(same_score, same_tokens)]] = as_lists(
         search(step, (), limits, **arguments, constraints=constraints)
     )
-    assert sorted(tokens) == [1, 2, 3, 4, 5] and nothing == []
+    assert sorted(tokens) == [1, 2, 3, 4, 5]
+    if search is SEARCHES["sample"]:
+        # The rows draw other numbers.
+        assert sorted(same_tokens) == sorted(tokens)
+    else:
+        assert (same_score, same_tokens) == (score, tokens)
     constraints = Constraints(forbidden_ids=range(VOCAB_SIZE))
-    assert as_lists(search(step, (), [3], **arguments, constraints=constraints)) == [[]]
+    assert as_lists(search(step, (), [3], **arguments, constraints=constraints)) == [[(0.0, [])]]
 
 
 def test_an_n_gram_may_be_longer_than_the_text_and_a_limit_below_the_minimum():

@@ -19,11 +19,12 @@ def test_continuations_are_those_of_a_stable_sort(vocab_size, k):
     logits[2, 1] = -np.inf
     log_probs = generator.normal(size=(5, 3)).astype("float32")
     logits_tensor = ops.convert_to_tensor(logits)
-    top_scores, token_ids = map(
+    top_scores, token_ids, is_dead_end = map(
         ops.convert_to_numpy,
         continuations(ops.convert_to_tensor(log_probs), logits_tensor, logits_tensor, k),
     )
     assert top_scores.shape == token_ids.shape == (5, 3, min(k, vocab_size))
+    np.testing.assert_array_equal(is_dead_end, np.isneginf(logits).all(axis=-1))
     order = np.argsort(-logits, axis=-1, kind="stable")[..., :k]
     np.testing.assert_array_equal(token_ids, order)
     for i in np.ndindex(5, 3):

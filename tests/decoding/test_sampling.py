@@ -6,7 +6,8 @@ import pytest
 from keras import ops
 
 from keras_transformer.decoding import Constraints, beam_search, sample
-from keras_transformer.decoding.greedy_and_sampling import draw, threefry, uniform_numbers
+from keras_transformer.decoding.random_numbers import threefry, uniform_numbers
+from keras_transformer.decoding.sampling import draw
 from keras_transformer.errors import ConfigError
 
 PROBABILITIES = np.array([0.3, 0.05, 0.25, 0.2, 0.12, 0.08])
@@ -162,8 +163,8 @@ if keras.backend.backend() == "tensorflow":
             @tf.function(input_signature=[tf.TensorSpec([None], "int32")], autograph=False)
             def search(limits):
                 return sample(
-                    independent_step(PROBABILITIES), tf.zeros_like(limits), limits, max_length=12, start_id=0, end_id=3,
-                    seed=5, drop_finished=drop_finished,
+                    independent_step(PROBABILITIES), tf.zeros_like(limits), limits,
+                    max_length=12, start_id=0, end_id=3, seed=5, drop_finished=drop_finished,
                 )  # fmt: skip
 
             return token_ids_of(search(tf.fill([20], 12)))

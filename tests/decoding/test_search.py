@@ -26,7 +26,7 @@ from searches_in_python import (
     step,
 )
 
-from keras_transformer.decoding import beam_search, greedy_search, sample
+from keras_transformer.decoding import Constraints, beam_search, greedy_search, sample
 
 # Worked by hand.
 
@@ -103,6 +103,7 @@ def test_equals_come_in_the_order_of_time_beam_and_token():
         (4, [3, 3, 2], 7, 0.0),
         (2, [5, 4], 6, 0.0),  # [end], [0, end], ... , and one cut.
         (4, [3, 3, 3, 3, 3, 2], 4, 0.4),
+        (3, [4] * 8, 5, 0.6),  # With many dead ends, some of them at the first token.
     ],
 )
 def test_a_wide_beam_equals_exhaustive_search(vocab_size, max_lengths, n_best, forbidden, alpha):
@@ -135,6 +136,7 @@ def test_a_wide_beam_equals_exhaustive_search(vocab_size, max_lengths, n_best, f
         (240, 2, 2, 0.0),
         (3, 4, 4, 0.0),
         (6, 3, 2, 0.5),
+        (6, 3, 3, 0.8),
     ],
 )
 def test_narrow_beams_equal_a_plain_beam_search(vocab_size, beam_size, n_best, forbidden, alpha):
@@ -148,8 +150,9 @@ def test_narrow_beams_equal_a_plain_beam_search(vocab_size, beam_size, n_best, f
         assert_same_sentences(sentences, expected)
 
 
-def test_greedy_equals_a_plain_greedy_search():
-    tables = random_tables(3, 40, 6)
+@pytest.mark.parametrize("forbidden", [0.0, 0.7])
+def test_greedy_equals_a_plain_greedy_search(forbidden):
+    tables = random_tables(3, 40, 6, forbidden)
     max_lengths = [1 + i % 9 for i in range(40)]
     hypotheses = follow(tables, max_lengths, max_length=12)
     for table, max_length, sentences in zip(tables, max_lengths, as_lists(hypotheses)):
@@ -232,24 +235,58 @@ def test_a_capacity_of_nothing_gives_empty_sentences():
 # Unusual logits.
 
 
-def test_a_dead_end_is_left_for_a_less_probable_way():
-    # a is the best first token, but nothing can follow it: all logits are -inf.
-    dead_end_step = markov_step([[0, 0, 0.9, 0.1], [0, 0, 0, 1], [0, 0, 0, 0], [0, 0.5, 0, 0.5]])
-    options = dict(max_length=3, start_id=START, end_id=END)
+# After start: a 0.4, b 0.6. After a: nothing. After b: end 0.6, b 0.4.
+DEAD_END = [[0, 0, 0.4, 0.6], [0, 0, 0, 1], [0, 0, 0, 0], [0, 0.6, 0, 0.4]]
+
+
+@pytest.mark.parametrize(
+    ("length_penalty", "expected"),
+    [
+        # log 0.4 = -0.916291 of 1 token; log 0.36 = -1.021651 of 2; log 0.24 = -1.427116 of 2.
+        (0.0, [(-0.916291, [A]), (-1.021651, [B, END])]),
+        # -0.916291 / (6/6); -1.021651 / (7/6) = -0.875701.
+        (1.0, [(-0.875701, [B, END]), (-0.916291, [A])]),
+    ],
+)
+def test_in_a_beam_a_dead_end_is_finished_and_the_others_go_on(length_penalty, expected):
     hypotheses = beam_search(
-        dead_end_step, (), [3], beam_size=2, n_best=2, length_penalty=0.0, **options
-    )
-    expected = [(np.log(0.05), [B, END]), (np.log(0.025), [B, B, END])]
+        markov_step(DEAD_END), (), [3], max_length=3, start_id=START, end_id=END,
+        beam_size=2, length_penalty=length_penalty, n_best=2,
+    )  # fmt: skip
     assert_same_sentences(as_lists(hypotheses)[0], expected)
-    # A beam of 1 and greedy search have lost the way by then: nothing found, and said so.
+
+
+def test_a_dead_end_ends_a_sequence_where_it_is_with_its_score():
+    # After start: a 0.9, b 0.1. After a: a 0.3, c 0.7. After c: nothing.
+    c = 4
+    dead_end_step = markov_step(
+        [[0, 0, 0.9, 0.1, 0], [0, 1, 0, 0, 0], [0, 0, 0.3, 0, 0.7], [0, 1, 0, 0, 0], [0] * 5]
+    )
+    options = dict(max_length=5, start_id=START, end_id=END)
     for hypotheses in (
-        beam_search(dead_end_step, (), [3], beam_size=1, **options),
-        greedy_search(dead_end_step, (), [3], **options),
+        greedy_search(dead_end_step, (), [5, 1, 0], **options),
+        sample(dead_end_step, (), [5, 1, 0], **options, seed=1, top_k=1),
+        beam_search(dead_end_step, (), [5, 1, 0], **options, beam_size=1, length_penalty=0.0),
     ):
         token_ids, lengths, scores = as_arrays(hypotheses)
-        np.testing.assert_array_equal(token_ids, [[[0, 0, 0]]])
-        np.testing.assert_array_equal(lengths, [[0]])
-        np.testing.assert_array_equal(scores, [[-np.inf]])
+        np.testing.assert_array_equal(token_ids[:, 0], [[A, c, 0, 0, 0], [A, *[0] * 4], [0] * 5])
+        np.testing.assert_array_equal(lengths, [[2], [1], [0]])
+        np.testing.assert_allclose(scores, [[np.log(0.63)], [np.log(0.9)], [0.0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("logit", [-np.inf, 0.0])
+def test_a_sequence_that_no_token_may_begin_is_empty(logit):
+    def no_step(token_ids, parents, position, state):
+        return ops.full((*ops.shape(token_ids), 3), logit), state
+
+    constraints = Constraints(forbidden_ids=[0, 1, 2])
+    options = dict(max_length=4, start_id=START, end_id=END, constraints=constraints)
+    for hypotheses in (
+        greedy_search(no_step, (), [4, 0], **options),
+        sample(no_step, (), [4, 0], **options, seed=1),
+        beam_search(no_step, (), [4, 0], **options, beam_size=2, n_best=2),
+    ):
+        assert as_lists(hypotheses) == [[(0.0, [])], [(0.0, [])]]
 
 
 def test_a_model_that_answers_not_a_number_spoils_its_own_sentence_alone():

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 from fresh_process import run_python
+from greedy_by_calls import D_MODEL, PROMPTS, VOCAB_SIZE, randomized
 from keras import ops
 
 from keras_transformer import (
@@ -27,32 +28,19 @@ from keras_transformer import (
 from keras_transformer.errors import ConfigError
 from keras_transformer.models import start_decoding
 
-VOCAB_SIZE, D_MODEL = 11, 8
-PROMPTS = [[3, 4, 5], [7], [1, 2, 3, 4, 5, 6]]
-
-
-def randomized(model, seed=0):
-    """Weights that are alike in every process, of a size at which the tokens differ from step to
-    step."""
-    generator = np.random.default_rng(seed)
-    for weight in model.weights:
-        weight.assign(generator.normal(size=weight.shape))
-    return model
-
 
 def ids(name=None):
     return keras.Input((None,), dtype="int32", name=name)
 
 
-def language_model(relative_positions=None, neighborhood=None):
+def language_model(relative_positions=None, sliding_window=None):
     token_ids = ids()
     embedding = PositionalEmbedding(
         VOCAB_SIZE, D_MODEL, positions=None if relative_positions else "sinusoidal"
     )
     hidden = embedding(token_ids)
-    hidden = DecoderLayer(2, 16, relative_positions=relative_positions, neighborhood=neighborhood)(
-        hidden
-    )
+    options = dict(relative_positions=relative_positions, sliding_window=sliding_window)
+    hidden = DecoderLayer(2, 16, **options)(hidden)
     feed_forward = keras.Sequential(
         [keras.layers.Dense(12, activation="gelu"), keras.layers.Dense(D_MODEL)]
     )
@@ -112,8 +100,8 @@ def log_probs_of(model, sequence, source=None):
     "make, source",
     [
         pytest.param(language_model, None, marks=pytest.mark.slow),
-        pytest.param(lambda: language_model(neighborhood=3), None, marks=pytest.mark.slow),
-        (lambda: language_model("rotary", neighborhood=3), None),
+        pytest.param(lambda: language_model(sliding_window=2), None, marks=pytest.mark.slow),
+        (lambda: language_model("rotary", sliding_window=2), None),
         pytest.param(lambda: language_model("alibi"), None, marks=pytest.mark.slow),
         pytest.param(lambda: language_model("t5"), None, marks=pytest.mark.slow),
         pytest.param(sequential_model, None, marks=pytest.mark.slow),
@@ -127,7 +115,7 @@ def log_probs_of(model, sequence, source=None):
     ],
     ids=[
         "sinusoidal",
-        "neighborhood",
+        "window",
         "rotary",
         "alibi",
         "t5",
@@ -174,14 +162,14 @@ def causal_model(*self_attention):
         ),
         (
             lambda: MultiHeadAttention(2, 4, sliding_window=2, use_gate=True),
-            lambda: EncoderLayer(2, 16, neighborhood=3),
+            lambda: EncoderLayer(2, 16, sliding_window=2),
         ),
         (
             lambda: keras.layers.MultiHeadAttention(2, 4),
             lambda: keras.layers.GroupQueryAttention(4, 2, 1),
         ),
     ],
-    ids=["encoders", "neighborhoods", "Keras"],
+    ids=["encoders", "windows", "Keras"],
 )
 def test_causal_attention_of_any_kind_generates(layers):
     model = causal_model(*(make() for make in layers))
@@ -279,7 +267,7 @@ def test_integers_may_be_those_of_numpy():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "make", [language_model, lambda: language_model("rotary", 3)], ids=["sinusoidal", "rotary"]
+    "make", [language_model, lambda: language_model("rotary", 2)], ids=["sinusoidal", "rotary"]
 )
 def test_beam_search_over_prompts_is_exhaustive_search_if_the_beam_is_wide(make):
     model, prompts, stop = make(), [[3, 4], [7]], 2
@@ -434,74 +422,6 @@ def test_any_model_with_start_decoding():
     ]
 
 
-class Subclassed(keras.Model):
-    def call(self, token_ids):
-        return ops.one_hot(token_ids, VOCAB_SIZE)
-
-
-@pytest.mark.parametrize(
-    "layer",
-    [
-        keras.layers.LSTM(D_MODEL, return_sequences=True),
-        keras.layers.AveragePooling1D(1),
-        keras.layers.LayerNormalization(axis=1),
-        keras.layers.Softmax(axis=1),
-        keras.layers.EinsumDense("btd,ts->bsd", (6, D_MODEL)),
-    ],
-    ids=lambda layer: type(layer).__name__,
-)
-def test_what_mixes_positions_is_refused_by_name(layer):
-    layer.name = "mixing"
-    message = (
-        rf"layer 'mixing' \({type(layer).__name__}\) is not known to treat each position by itself"
-    )
-    token_ids = keras.Input((6,), dtype="int32")
-    hidden = layer(DecoderLayer(2, 16)(PositionalEmbedding(VOCAB_SIZE, D_MODEL)(token_ids)))
-    model = keras.Model(token_ids, keras.layers.Dense(VOCAB_SIZE)(hidden))
-    with pytest.raises(ConfigError, match=message) as raised:
-        generate(model, PROMPTS, max_new_tokens=2)
-    assert "\n" not in str(raised.value) and "start_decoding" in str(raised.value)
-
-
-def test_other_models_that_are_refused():
-    token_ids = keras.Input((6,), dtype="int32")
-    hidden = PositionalEmbedding(VOCAB_SIZE, D_MODEL)(token_ids)
-    table = np.ones((6, D_MODEL), "float32")
-    dense = keras.layers.Dense(VOCAB_SIZE)
-    for model, message in (
-        (
-            keras.Model(token_ids, dense(hidden)),
-            "must have a Decoder, a DecoderLayer or attention with use_causal_mask=True",
-        ),
-        (
-            keras.Model(token_ids, dense(DecoderLayer(2, 16)(hidden + table))),
-            "is not known to treat each position",
-        ),
-        (keras.Model(token_ids, DecoderLayer(2, 16)(hidden)[:, 0]), "logits of shape"),
-        (
-            keras.Model(token_ids, [dense(hidden), hidden]),
-            r"must have one output.*generate\(keras.Model\(model.inputs, model.outputs\[0\]\), "
-            r"\.\.\.\)",
-        ),
-        (
-            keras.Model(token_ids, dense(EncoderLayer(2, 16)(DecoderLayer(2, 16)(hidden)))),
-            "must be called with use_causal_mask=True to decode step by step; received "
-            "use_causal_mask=False",
-        ),
-        (
-            keras.Model(token_ids, dense(DecoderLayer(2, 16)(hidden, use_causal_mask=False))),
-            "must be called with use_causal_mask=True",
-        ),
-        (
-            Subclassed(),
-            r"have a method start_decoding\(source, beam_size, max_length, prefix\).* received "
-            r"Subclassed",
-        ),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            generate(model, [[1, 2]], max_new_tokens=2)
-
-
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -526,6 +446,12 @@ def test_other_models_that_are_refused():
         ({"length_penalty": "a"}, "length_penalty must be of type float"),
         ({"min_new_tokens": -1}, "min_new_tokens must be at least 0"),
         ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size must be at least 0"),
+        ({"beam_size": 0}, "beam_size must be positive; received beam_size=0"),
+        ({"padding_id": -1}, "padding_id must be at least 0; received padding_id=-1"),
+        ({"repetition_penalty": 0}, "repetition_penalty must be positive and finite"),
+        ({"top_k": 0}, "top_k must be positive"),
+        ({"top_k": 2, "seed": "a"}, "seed must be of type int or null; received seed='a'"),
+        ({"logits_processor": 1}, "logits_processor must be a function or None"),
         (
             {"source": SOURCE[:1]},
             r"source must be given for the inputs \[\]; received \['source'\]",

@@ -1,0 +1,142 @@
+"""Sampling: each next token is drawn from the model's probabilities."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from keras import ops
+
+from ..checks import fraction, plain, positive_float, positive_int
+from ..gather import gather_in_rows
+from ..tensors import Dimension, Tensor, last_size
+from .constraints import NO_CONSTRAINTS, Constraints
+from .continuations import top_k as top_k_of
+from .protocol import Hypotheses, State, Step
+from .random_numbers import uniform_numbers
+from .single_hypothesis import Choose, SingleHypothesisSearch
+
+
+def sample(
+    step: Step[State],
+    state: State,
+    max_lengths: Annotated[Tensor, "int (batch,)"] | Sequence[int],
+    *,
+    max_length: Dimension,
+    start_id: int | Annotated[Tensor, "int (batch, n)"],
+    end_id: int | Sequence[int],
+    seed: Dimension,
+    rows: Annotated[Tensor, "int (batch,)"] | None = None,
+    temperature: float | Tensor = 1.0,
+    top_k: int | None = None,
+    top_p: float | Tensor | None = None,
+    constraints: Constraints = NO_CONSTRAINTS,
+    drop_finished: bool = False,
+) -> Hypotheses:
+    """Draws each next token from the model's probabilities until an end token or the maximum
+    length.
+
+    The logits, with the repetition penalty, are divided by the temperature; of the tokens that are
+    not forbidden the top_k are kept, and of these the fewest that together have the probability
+    top_p. The next token is drawn from what is kept, in proportion to the probabilities. A sequence
+    that no token may follow ends where it is.
+
+    Random numbers depend on the seed, the row and the position only: not on the backend, nor on the
+    rest of the batch. The score is the log probability of the sequence as in greedy search: before
+    the temperature, top_k and top_p.
+
+    The other arguments are those of `beam_search`; the step function's beam_size is 1.
+
+    Args:
+        seed: int, of which 64 bits count, or int32 scalar. The same seed gives the same tokens.
+        rows: the row numbers that random numbers depend on. Defaults to None: 0, 1, 2, ...
+        temperature: what the logits are divided by: below 1 for more probable tokens, above 1 for
+            more variety. Defaults to 1.
+        top_k: how many of the most probable tokens are kept; ties go to lower ids. Defaults to
+            None: all.
+        top_p: the probability that is kept, above 0 and at most 1 (Holtzman et al., 2020). Defaults
+            to None: all.
+
+    Returns:
+        `Hypotheses` with n_best = 1.
+
+    Raises:
+        ConfigError: An argument breaks its rule.
+
+    Example:
+        >>> probabilities = [[0.1, 0.3, 0.6], [0.1, 0.7, 0.2], [0.2, 0.7, 0.1]]  # [previous][next]
+        >>> def step(token_ids, parents, position, state):
+        ...     return ops.take(ops.log(probabilities), token_ids, axis=0), state
+        >>> hypotheses = sample(step, (), [5, 5], max_length=5, start_id=0, end_id=1, seed=7)
+        >>> np.array(hypotheses.token_ids[:, 0]).tolist()
+        [[2, 1, 0, 0, 0], [2, 2, 1, 0, 0]]
+    """
+    search = SingleHypothesisSearch(step, max_lengths, max_length, start_id, end_id, constraints)
+    if rows is None:
+        rows = ops.arange(search.batch_size, dtype="int32")
+    choose = choose_at_random(seed, rows, max_length, temperature, top_k, top_p)
+    return search.run(choose, state, drop_finished)
+
+
+def choose_at_random(
+    seed: Dimension,
+    rows: Annotated[Tensor, "int (batch,)"],
+    max_length: Dimension,
+    temperature: float | Tensor = 1.0,
+    top_k: int | None = None,
+    top_p: float | Tensor | None = None,
+) -> Choose:
+    """Returns the function that draws the next tokens; the arguments are those of `sample`."""
+    check_sampling(temperature, top_k, top_p)
+    # The softmax of logits that are divided by less, or by infinity, is not finite on every
+    # backend.
+    temperature = ops.clip(ops.convert_to_tensor(temperature, "float32"), 1e-10, 1e20)
+    numbers = uniform_numbers(plain(seed), rows, plain(max_length))
+
+    def choose(position: Tensor, places: Tensor, logits: Tensor) -> Tensor:
+        # One column of the numbers of the rows that are left: (n, 1).
+        row_numbers = ops.take(ops.take(numbers, position, axis=1), places, axis=0)[:, None]
+        return draw(ops.squeeze(logits, 1) / temperature, row_numbers, plain(top_k), top_p)
+
+    return choose
+
+
+def check_sampling(
+    temperature: float | Tensor, top_k: int | None, top_p: float | Tensor | None
+) -> None:
+    """Raises a ConfigError if an argument of `sample` breaks its rule; the values of tensors may
+    not be known yet."""
+    if not ops.is_tensor(temperature):
+        positive_float("temperature", temperature)
+    positive_int("top_k", top_k, optional=True)
+    if not ops.is_tensor(top_p):
+        fraction("top_p", top_p, optional=True)
+
+
+def draw(
+    logits: Annotated[Tensor, "float32 (n, vocab_size)"],
+    numbers: Annotated[Tensor, "float32 (n, 1)"],
+    top_k: int | None = None,
+    top_p: float | Tensor | None = None,
+) -> Annotated[Tensor, "int32 (n, 1)"]:
+    """Draws a token for each row from the probabilities of those that `sample` keeps.
+
+    Args:
+        logits: of all tokens; -inf is never drawn unless there is nothing else.
+        numbers: uniform, from 0, inclusive, to 1, exclusive.
+    """
+    token_ids = None
+    if top_k is not None or top_p is not None:
+        k = last_size(logits) if top_k is None else top_k
+        logits, token_ids = (part[:, 0] for part in top_k_of(logits[:, None], k))
+    probabilities = ops.softmax(logits)  # (n, k)
+    # The sums include the token itself, in the order of `token_ids`.
+    cumulative = ops.cumsum(probabilities, axis=-1)
+    is_kept = probabilities > 0
+    if top_p is not None:
+        # A token is kept if those before it have less than top_p.
+        is_kept = ops.logical_and(is_kept, cumulative - probabilities < top_p)
+    total = ops.max(ops.where(is_kept, cumulative, 0.0), axis=-1, keepdims=True)
+    is_reached = ops.logical_and(cumulative > numbers * total, is_kept)
+    places = ops.cast(
+        ops.argmax(ops.cast(is_reached, "int32"), axis=-1, keepdims=True), "int32"
+    )  # the first
+    return places if token_ids is None else gather_in_rows(token_ids, places)

@@ -1,0 +1,133 @@
+"""What greedy search and sampling have in common: both extend one hypothesis of each sequence."""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Annotated, Generic, NamedTuple
+
+from keras import ops
+
+from ..gather import gather_in_rows
+from ..tensors import Dimension, Tensor
+from .constraints import Constraints, History, is_any_of
+from .protocol import Hypotheses, State, Step
+from .search_loop import check_search_arguments, extend_until_finished
+
+# Chooses the next tokens, int32 (n, 1), from the position of the newest ones, int32 (), the numbers
+# of their rows in the batch, int32 (n,), and the allowed logits, float32 (n, 1, vocab_size).
+Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class _Results(NamedTuple):
+    lengths: Tensor  # int32 (n, 1)
+    log_probs: Tensor  # float32 (n, 1)
+
+
+class Active(NamedTuple, Generic[State]):
+    """The sequences that are still extended."""
+
+    rows: Tensor  # int32 (n,), places in the batch
+    max_lengths: Tensor  # int32 (n, 1)
+    results: _Results
+    is_unfinished: Tensor  # bool (n, 1)
+    token_ids: Tensor  # int32 (n, 1), the newest tokens, or their places among the candidates
+    history: History
+    state: State  # of the step function
+
+
+class SingleHypothesisSearch(Generic[State]):
+    """Extends each sequence by one token per step until an end token or its maximum length.
+
+    The arguments are those of `beam_search`.
+    """
+
+    def __init__(
+        self,
+        step: Step[State],
+        max_lengths: Tensor | Sequence[int],
+        max_length: Dimension,
+        start_id: int | Tensor,
+        end_id: int | Sequence[int],
+        constraints: Constraints,
+    ) -> None:
+        self._step, self._constraints = step, constraints
+        self._max_lengths, self._max_length, self._start_ids, self._end_ids = (
+            check_search_arguments(max_lengths, max_length, start_id, end_id, constraints)
+        )
+
+    @property
+    def batch_size(self) -> Dimension:
+        """The number of sequences."""
+        return ops.shape(self._max_lengths)[0]
+
+    def start(self, state: State) -> Active[State]:
+        """Returns the sequences before the first step."""
+        batch = self.batch_size
+        return Active(
+            rows=ops.arange(batch, dtype="int32"),
+            max_lengths=self._max_lengths,
+            results=_Results(ops.zeros((batch, 1), "int32"), ops.zeros((batch, 1), "float32")),
+            is_unfinished=self._max_lengths > 0,
+            token_ids=self._start_ids[:, -1][:, None],
+            history=self._constraints.start_history(self._start_ids, self._max_length),
+            state=state,
+        )
+
+    def extend(
+        self, choose: Choose, position: Annotated[Tensor, "int32 ()"], active: Active[State]
+    ) -> tuple[Active[State], Annotated[Tensor, "int32 (n, 1)"]]:
+        """Adds a token to each sequence that is not finished.
+
+        Args:
+            choose: chooses the tokens.
+            position: the number of tokens so far.
+            active: the sequences.
+
+        Returns:
+            The sequences, and the tokens, which mean nothing where the length has not grown.
+        """
+        newest = active.token_ids
+        history = active.history.append(newest)
+        logits, state = self._step(
+            self._constraints.token_at(newest), ops.zeros_like(newest), position, active.state
+        )
+        logits, allowed_logits = self._constraints.apply(
+            logits, newest, history, position, active.max_lengths, self._end_ids
+        )
+        token_ids = choose(position, active.rows, allowed_logits)
+        chosen_logits = gather_in_rows(ops.squeeze(allowed_logits, 1), token_ids)  # (n, 1)
+        # If even the chosen token is forbidden, the sequence ends where it is.
+        is_extended = active.is_unfinished & ops.not_equal(chosen_logits, -math.inf)
+        log_probs = gather_in_rows(ops.squeeze(ops.log_softmax(logits), 1), token_ids)  # (n, 1)
+        log_probs = active.results.log_probs + ops.where(is_extended, log_probs, 0.0)
+        lengths = active.results.lengths + ops.cast(is_extended, "int32")
+        is_end = is_any_of(token_ids, self._end_ids) | (position + 1 >= active.max_lengths)
+        # The comparison is False if the model returns NaN.
+        is_possible = log_probs > -math.inf
+        active = active._replace(
+            results=_Results(lengths, log_probs),
+            is_unfinished=is_extended & is_possible & ops.logical_not(is_end),
+            token_ids=token_ids,
+            history=history,
+            state=state,
+        )
+        return active, token_ids
+
+    def run(self, choose: Choose, state: State, drop_finished: bool) -> Hypotheses:
+        """Extends all sequences until every one is finished, see `beam_search`."""
+        # The tokens of every step.
+        record = ops.zeros((self._max_length, self.batch_size, 1), "int32")
+        _, record, (lengths, scores) = extend_until_finished(
+            functools.partial(self.extend, choose),
+            lambda active: active.is_unfinished,
+            self.start(state),
+            record,
+            drop_finished,
+        )
+        is_possible = scores > -math.inf
+        lengths = ops.where(is_possible, lengths, 0)
+        scores = ops.where(is_possible, scores, -math.inf)
+        # (batch, 1, max_length)
+        token_ids = self._constraints.token_at(ops.transpose(record, (1, 2, 0)))
+        is_token = ops.arange(self._max_length, dtype="int32") < lengths[..., None]
+        return Hypotheses(ops.where(is_token, token_ids, 0), lengths, scores)

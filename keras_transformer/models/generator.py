@@ -1,0 +1,287 @@
+"""Searches with a model, compiled once for each set of options."""
+
+import math
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops, tree
+
+from ..checks import require
+from ..decoding import Hypotheses, beam_search, greedy_search, sample
+from ..decoding.greedy_search import choose_most_probable
+from ..decoding.sampling import choose_at_random
+from ..decoding.single_hypothesis import Choose, SingleHypothesisSearch
+from ..errors import ConfigError
+from ..tensors import Tensor
+from .compilation import compiled, compiled_steps
+from .full_pass_decoding import FullPassDecoder
+from .functional_decoding import FunctionalDecoder
+from .generation_request import NO_TOKEN, GenerationRequest, rows_of
+from .transformer import Transformer
+from .ways_to_decode import decodable_of
+
+# JAX compiles for each shape: lengths of prompts are rounded up to a multiple of this.
+_LENGTH_BUCKET = 32
+
+
+class _Limits(NamedTuple):
+    """What is known about the inputs of a model; None if nothing is.
+
+    Attributes:
+        vocab_size: the number of token ids of the target.
+        max_length: the number of positions of the target.
+        source_vocab_size: the number of token ids of the source.
+        source_max_length: the number of positions of the source.
+    """
+
+    vocab_size: int | None = None
+    max_length: int | None = None
+    source_vocab_size: int | None = None
+    source_max_length: int | None = None
+
+    @classmethod
+    def of(cls, model: Any, decodable: Any) -> "_Limits":
+        if isinstance(model, Transformer):
+            source = model.source_embedding
+            target = model.target_embedding
+            return cls(model.vocab_size, target.max_length, source.vocab_size, source.max_length)
+        if isinstance(decodable, (FunctionalDecoder, FullPassDecoder)):
+            return cls(decodable.vocab_size, decodable.max_length)
+        # Other models may say how many tokens they know.
+        return cls(getattr(decodable, "vocab_size", None))
+
+    def check(self, request: GenerationRequest) -> None:
+        """Raises a ConfigError if a request does not fit."""
+        for array in tree.flatten(() if request.source is None else request.source):
+            num_prompts = len(request.prompts)
+            rule = f"an array with a row for each of {num_prompts} prompts"
+            is_valid = np.shape(array)[:1] == (num_prompts,)
+            require(is_valid, "source", rule, f"shape {np.shape(array)}")
+        if self.source_vocab_size is not None and request.source is not None:
+            self._check_source(request.source)
+        _check_token_ids("prompts", request.prompts, self.vocab_size)
+        _check_token_ids("stop_ids", request.stop_ids, self.vocab_size)
+        num_positions = request.prompts.shape[1] + request.max_new_tokens - 1
+        if self.max_length is not None and num_positions > self.max_length:
+            raise ConfigError(
+                f"the longest prompt and max_new_tokens={request.max_new_tokens} need "
+                f"{num_positions} positions; the model has max_length={self.max_length}"
+            )
+
+    def _check_source(self, source: Any) -> None:
+        longest = max((len(row) for row in rows_of("source", source)), default=0)
+        limit = self.source_max_length
+        is_short = limit is None or longest <= limit
+        require(is_short, "source", f"at most {limit} tokens long", f"{longest} tokens")
+        is_valid = np.min(source, initial=0) >= 0
+        require(is_valid, "source", "token ids of at least 0", source)
+        _check_token_ids("source", source, self.source_vocab_size)
+
+
+def _check_token_ids(name: str, ids: Any, vocab_size: int | None) -> None:
+    largest = int(np.max(ids, initial=0))
+    is_valid = vocab_size is None or largest < vocab_size
+    require(is_valid, name, f"token ids below {vocab_size}", largest)
+
+
+class Generator:
+    """The searches of a model, which it does not keep alive."""
+
+    def __init__(self, model: Any) -> None:
+        decodable = decodable_of(model)
+        self._limits = _Limits.of(model, decodable)
+        self._full_passes = decodable if isinstance(decodable, FullPassDecoder) else None
+        self._find_decodable: Callable[[], Any] = (
+            weakref.ref(decodable) if decodable is model else lambda: decodable
+        )
+        self._find_model = weakref.ref(model)
+        self._compiled: dict[Any, Callable[..., Any]] = {}
+
+    @property
+    def reason_for_full_passes(self) -> str | None:
+        """Why all positions are computed for each new token, or None if they are not."""
+        return None if self._full_passes is None else self._full_passes.reason
+
+    def search(self, request: GenerationRequest) -> Hypotheses:
+        """Returns the best text of each prompt, as NumPy arrays."""
+
+        def search(inputs: dict[str, Any]) -> Hypotheses:
+            return self._search(request, **inputs)
+
+        run, inputs = self._compiled_function("search", compiled, search, request)
+        return Hypotheses(*map(ops.convert_to_numpy, run(inputs)))
+
+    def stream(
+        self, request: GenerationRequest, padding_id: int
+    ) -> Iterator[Annotated[np.ndarray, "int32 (batch,)"]]:
+        """Returns an iterator over the positions, of the new tokens of all texts.
+
+        Args:
+            request: for greedy search or sampling.
+            padding_id: what follows the end of a text.
+        """
+
+        def prepare(inputs: dict[str, Any]) -> tuple[Any, Callable[..., Any]]:
+            search, choose, state = self._single_hypothesis(request, **inputs)
+
+            def extend(active: Any, position: Tensor) -> tuple[Any, Any]:
+                lengths = active.results.lengths
+                active, tokens = search.extend(choose, position, active)
+                # A text has no tokens that the model gives the probability NaN.
+                is_possible = active.results.log_probs > -math.inf
+                is_new = ops.logical_and(active.results.lengths > lengths, is_possible)
+                tokens = ops.squeeze(ops.where(is_new, tokens, padding_id), 1)
+                return active, (tokens, ops.any(is_new), ops.any(active.is_unfinished))
+
+            return search.start(state), extend
+
+        kind = ("stream", padding_id)
+        begin, inputs = self._compiled_function(kind, compiled_steps, prepare, request)
+
+        def tokens_of_each_position() -> Iterator[np.ndarray]:
+            active, extend = begin(inputs)
+            for position in range(request.max_new_tokens):
+                active, results = extend(active, ops.convert_to_tensor(position, "int32"))
+                tokens, is_any_new, is_any_unfinished = map(ops.convert_to_numpy, results)
+                if is_any_new:
+                    yield tokens
+                if not is_any_unfinished:
+                    break
+
+        return tokens_of_each_position()
+
+    def _compiled_function(
+        self,
+        kind: Any,
+        compile: Callable[..., Any],
+        function: Callable[..., Any],
+        request: GenerationRequest,
+    ) -> tuple[Callable[..., Any], dict[str, Any]]:
+        """Checks a request; returns a function that is compiled once, and its inputs.
+
+        Args:
+            kind: what the function computes.
+            compile: `compiled` or `compiled_steps`.
+            function: computes the inputs of the request.
+            request: what is asked for.
+        """
+        self._limits.check(request)
+        model, full_passes, inputs = self._find_model(), self._full_passes, request.inputs
+        if full_passes is not None:
+            # This also builds a model that was never called.
+            full_passes.examine(request.prompts, request.source, request.max_new_tokens)
+        elif keras.backend.backend() == "jax":
+            missing = -request.prompts.shape[1] % _LENGTH_BUCKET
+            prompts = np.pad(request.prompts, ((0, 0), (missing, 0)), constant_values=NO_TOKEN)
+            inputs = inputs | {"prompts": prompts}
+        # Quantization and LoRA give a model other variables.
+        variables = list(getattr(model, "variables", []))
+        is_fixed = full_passes is not None
+        has_probabilities = full_passes is not None and full_passes.has_probabilities
+        shapes = tree.map_structure(
+            lambda array: (array.shape if is_fixed else array.ndim, str(array.dtype)), inputs
+        )
+        key = (
+            kind,
+            *request.compiled_options,
+            *map(id, variables),
+            str(shapes),
+            has_probabilities,
+        )
+        if key not in self._compiled:
+            self._compiled[key] = compile(function, variables, inputs, is_fixed)
+        return self._compiled[key], inputs
+
+    def _search(
+        self,
+        request: GenerationRequest,
+        prompts: Tensor,  # int32 (batch, length)
+        source: Any = None,
+        repetition_penalty: float | Tensor = 1.0,
+        **sampling: Any,
+    ) -> Hypotheses:
+        step, state = self._find_decodable().start_decoding(
+            source, request.beam_size, request.max_new_tokens, prompts[:, :-1]
+        )
+        arguments: dict[str, Any] = dict(
+            max_lengths=ops.full_like(prompts[:, 0], request.max_new_tokens),
+            max_length=request.max_new_tokens,
+            start_id=prompts,
+            end_id=request.stop_ids,
+            constraints=request.constraints._replace(repetition_penalty=repetition_penalty),
+        )
+        if request.is_sampled:
+            return sample(step, state, top_k=request.top_k, **sampling, **arguments)
+        if request.beam_size == 1:
+            return greedy_search(step, state, **arguments)
+        return beam_search(
+            step,
+            state,
+            beam_size=request.beam_size,
+            length_penalty=request.length_penalty,
+            **arguments,
+        )
+
+    def _single_hypothesis(
+        self,
+        request: GenerationRequest,
+        prompts: Tensor,  # int32 (batch, length)
+        source: Any = None,
+        repetition_penalty: float | Tensor = 1.0,
+        **sampling: Any,
+    ) -> tuple[SingleHypothesisSearch[Any], Choose, Any]:
+        """Returns the search that `_search` runs, how it chooses tokens, and the first state."""
+        step, state = self._find_decodable().start_decoding(
+            source, 1, request.max_new_tokens, prompts[:, :-1]
+        )
+        search = SingleHypothesisSearch(
+            step,
+            ops.full_like(prompts[:, 0], request.max_new_tokens),
+            request.max_new_tokens,
+            prompts,
+            request.stop_ids,
+            request.constraints._replace(repetition_penalty=repetition_penalty),
+        )
+        if not request.is_sampled:
+            return search, choose_most_probable, state
+        rows = ops.arange(search.batch_size, dtype="int32")
+        seed, length = sampling.pop("seed"), request.max_new_tokens
+        choose = choose_at_random(seed, rows, length, top_k=request.top_k, **sampling)
+        return search, choose, state
+
+
+# A model's weights may change between two calls; its graph cannot.
+_GENERATORS: "weakref.WeakKeyDictionary[Any, Generator]" = weakref.WeakKeyDictionary()
+
+
+def generator_of(model: Any) -> Generator:
+    """Returns the searches of a model, which are kept as long as the model.
+
+    Warns:
+        UserWarning: All positions are computed for each new token. Once for each model.
+    """
+    if model in _GENERATORS:
+        return _GENERATORS[model]
+    generator = _GENERATORS[model] = Generator(model)
+    if generator.reason_for_full_passes is not None:
+        warn_of_full_passes(model, generator.reason_for_full_passes, stacklevel=4)
+    return generator
+
+
+def warn_of_full_passes(model: Any, reason: str, stacklevel: int = 3) -> None:
+    """Warns that all positions are computed for each new token.
+
+    Args:
+        model: keras.Model.
+        reason: str.
+        stacklevel: int. Defaults to 3: the warning names the caller of the caller.
+    """
+    warnings.warn(
+        f"{model.name!r} computes all positions for each new token, without caches: {reason}. "
+        "See keras_transformer.generate",
+        stacklevel=stacklevel,
+    )

@@ -1,0 +1,130 @@
+"""A functional model divided into what is computed once and what each step computes."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+from keras import layers, ops, tree
+
+from ..layers import PositionalEmbedding, PositionalEncoding
+from ..tensors import Tensor
+from .functional_graph import Call, FunctionalGraph, is_one_of, keras_tensors
+
+_STEP_METHODS = ("init_cache", "step", "needs_position_ids")
+STOCK_ATTENTION = (layers.MultiHeadAttention, layers.GroupQueryAttention)
+
+
+def has_steps(operation: keras.Operation) -> bool:
+    """Returns whether a layer can compute some positions from a cache of the others: whether it has
+    the methods `init_cache` and `step`, and `needs_position_ids`, as `DecoderLayer` has."""
+    return all(hasattr(type(operation), name) for name in _STEP_METHODS)
+
+
+def is_cached(call: Call) -> bool:
+    """Returns whether positions attend to others, which a cache can hold."""
+    return has_steps(call.operation) or type(call.operation) in STOCK_ATTENTION
+
+
+class StepPlan:
+    """Which calls of a functional model depend on the target, and which only on its source.
+
+    Attributes:
+        graph: all calls.
+        target: keras.KerasTensor, the input for the token ids that are generated.
+        sources: the other inputs.
+        source_calls: the calls that do not depend on the target; they are computed once.
+        step_calls: the calls that do; each step computes them.
+        cached_calls: the step calls in which positions attend to others.
+    """
+
+    def __init__(self, graph: FunctionalGraph, target: Any) -> None:
+        self.graph = graph
+        self.target = target
+        self.sources = [tensor for tensor in graph.inputs if tensor is not target]
+        self._of_target = graph.computed_from(target)
+        calls = list(self._divided(graph.calls))
+        self.source_calls = [call for call in calls if not self.depends_on_target(call.inputs)]
+        self.step_calls = [call for call in calls if self.depends_on_target(call.inputs)]
+        self.cached_calls = [call for call in self.step_calls if is_cached(call)]
+
+    def _divided(self, calls: Sequence[Call]) -> Iterator[Call]:
+        """Yields the parts of the models that depend on the target; a step computes each part.
+
+        Models that do not depend on it are called as a whole.
+        """
+        for call in calls:
+            # Keras passes the masks of the inputs, in their nest.
+            masks = [m for m in tree.flatten(call.arguments.get("mask")) if m is not None]
+            masks_padding = all(self.masks_padding(mask) for mask in masks)
+            if call.parts and masks_padding and self.depends_on_target(call.inputs):
+                yield from self._divided(call.parts)
+            else:
+                yield call
+
+    def depends_on_target(self, tensors: Any) -> bool:
+        """Returns whether any symbolic tensor of a nest is computed from the target."""
+        return any(id(tensor) in self._of_target for tensor in keras_tensors(tensors))
+
+    def masks_padding(self, mask: Any) -> bool:
+        """Returns whether a mask is `target != padding_id`.
+
+        Padding is never generated, so that a step needs no such mask.
+        """
+        for call in self.graph.smallest_calls:
+            if call.outputs is mask and is_one_of(call.operation, (ops.not_equal,)):
+                left, right = call.arguments.values()
+                return left is self.target and not keras.utils.is_keras_tensor(right)
+        return False
+
+    @property
+    def constants(self) -> list[Tensor]:
+        """What layers and operations without a cache read that does not depend on the target."""
+        tensors = [t for call in self.step_calls if not is_cached(call) for t in call.inputs]
+        constants = {id(t): t for t in tensors if not self.depends_on_target(t)}
+        return list(constants.values())
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether the model ends in a softmax."""
+        operations = [call.operation for call in self.step_calls]
+        last: Any = next((op for op in reversed(operations) if not _keeps_values(op)), None)
+        is_softmax = isinstance(last, layers.Softmax) or is_one_of(last, (ops.softmax,))
+        has_activation = isinstance(last, (layers.Activation, layers.Dense, layers.EinsumDense))
+        return is_softmax or (has_activation and last.activation is keras.activations.softmax)
+
+    @property
+    def max_length(self) -> int | None:
+        """The number of learned positions from the first one of the target on, None if there are
+        none."""
+        lengths = [
+            call.operation.max_length - call.start_index
+            for call in self.step_calls
+            if isinstance(call.operation, (PositionalEmbedding, PositionalEncoding))
+            and call.operation.positions == "learned"
+        ]
+        return min(lengths, default=None)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of token ids that the target may have."""
+        embeddings = [c.operation for c in self.step_calls if c.first_argument is self.target]
+        sizes = [e.vocab_size for e in embeddings if isinstance(e, PositionalEmbedding)]
+        sizes += [e.input_dim for e in embeddings if isinstance(e, layers.Embedding)]
+        return min(sizes, default=self.graph.output.shape[-1])
+
+
+def _keeps_values(operation: keras.Operation) -> bool:
+    """Returns whether an operation changes at most the type of its input, as after a softmax in
+    mixed precision."""
+    if isinstance(operation, layers.Activation):
+        return operation.activation is keras.activations.linear
+    return isinstance(operation, layers.Identity) or is_one_of(
+        operation, (ops.cast, ops.stop_gradient)
+    )
+
+
+def values_of(nest: Any, values: dict[int, Any]) -> Any:
+    """Returns a nest with the values of its symbolic tensors, which are found by their ids."""
+    return tree.map_structure(
+        lambda value: values[id(value)] if keras.utils.is_keras_tensor(value) else value, nest
+    )
