@@ -40,8 +40,8 @@ class Encoder(ArgumentHints, keras.layers.Layer):
             numbers in each layer. Defaults to None.
         remat: bool. Whether training computes each layer again for its gradient, which takes more
             time, but memory for one layer only. Defaults to False.
-        **layer_arguments: further arguments of `EncoderLayer`, which each layer gets, such as `dropout`,
-            `sliding_window` or `relative_positions`; and `name`, `dtype` and other arguments of
+        **layer_arguments: further arguments of `EncoderLayer`, which each layer gets, such as
+            `dropout`, `sliding_window` or `relative_positions`; and `name`, `dtype` and other arguments of
             `keras.layers.Layer` for the stack.
 
     Call arguments:

@@ -62,8 +62,8 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         cache = attention.init_cache(batch_size)
         outputs, cache = attention.step(new_positions, cache, position)
 
-    `step` consists of `project_key_value` and `attend`, which you can also call with keys and values
-    that were projected before, such as an encoder's output.
+    `step` consists of `project_key_value` and `attend`. You can also call `attend` with keys and
+    values that were projected before, such as an encoder's output.
 
     Args:
         num_heads: int. h, the number of heads.
@@ -567,7 +567,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         return self._place_queries(queries, position_ids)
 
     def _place_queries(self, queries: Tensor, position_ids: Tensor | None) -> Tensor:
-        """Normalizes and turns queries (batch, num_heads, length, key_dim), if that is asked for."""
+        """Normalizes and turns queries (batch, num_heads, length, key_dim), if asked to."""
         if self.query_key_norm:
             queries = self.query_norm(queries)
         return self.position_scheme.rotate(queries, position_ids)
