@@ -557,10 +557,8 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
     def _project_to_heads(
         self, inputs: Tensor, projection: keras.layers.Layer, num_heads: int
     ) -> Tensor:  # (batch, num_heads, length, width of a head)
-        batch, length, width = ops.shape(inputs)
-        if self._activity_regularizer is None:
-            inputs = ops.reshape(inputs, (-1, width))
-        return split_heads(projection(inputs), batch, length, num_heads)
+        batch, length, _ = ops.shape(inputs)
+        return split_heads(self._project(inputs, projection), batch, length, num_heads)
 
     def _project_query(self, query: Tensor, position_ids: Tensor | None = None) -> Tensor:
         queries = self._project_to_heads(query, self.query_dense, self.num_heads)
