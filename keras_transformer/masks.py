@@ -19,7 +19,7 @@ PADDING_ID = 0
 def implicit_mask(tensor: Tensor) -> Tensor | None:
     """Returns the mask that Keras attached to a tensor, or None.
 
-    Keras passes it to a layer by itself in two cases: to `mask` if the layer is called with a single
+    Keras passes it to a layer by itself in two cases: to `mask` if the layer is called with one
     tensor, and to `NAME_mask` for each tensor argument `NAME` if it is called with several. Layers
     call this function where neither applies, as for `inputs` next to an `attention_mask`. A bare
     operation between two layers, such as `x * 2`, loses the mask.
@@ -30,11 +30,11 @@ def implicit_mask(tensor: Tensor) -> Tensor | None:
 
 
 def as_mask(name: str, mask: Any) -> Tensor | None:
-    """Returns a mask as a boolean tensor: from a tensor, a NumPy array or a list, or None from None.
+    """Returns a tensor, a NumPy array or a list as a boolean tensor, and None as None.
 
     Raises:
-        ConfigError: A floating-point mask has values other than 0 and 1, such as the -1e9 that other
-            libraries add to scores. Only checked where values are known.
+        ConfigError: A floating-point mask has values other than 0 and 1, such as the -1e9 that
+            other libraries add to scores. Only checked where values are known.
     """
     if mask is None:
         return None

@@ -1,4 +1,4 @@
-"""Positions that are added to the inputs (section 3.5 of the paper): sinusoids and learned tables."""
+"""Positions that are added to the inputs (section 3.5): sinusoids and learned tables."""
 
 from typing import Any
 

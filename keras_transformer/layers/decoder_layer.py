@@ -370,13 +370,14 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
                 if source_mask is None
                 else as_mask("source_mask", source_mask)
             )
+            source_attention_mask = as_mask("source_attention_mask", source_attention_mask)
             self._check_source(source.shape)
             check_batch("source", source, "target", target)
             check_mask("source_mask", source_mask, "source", source)
         # A layer that replaces an attention need not have a bias.
         bias = {} if score_bias is None else {"score_bias": score_bias}
         cross_bias = {} if cross_score_bias is None else {"score_bias": cross_score_bias}
-        scores = []
+        scores: dict[str, Tensor] = {}
 
         def self_attend(hidden: Tensor) -> Tensor:
             outputs = self.self_attention(
@@ -390,8 +391,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
                 **bias,
             )
             if return_attention_scores:
-                outputs, weights = outputs
-                scores.append(weights)
+                outputs, scores["self"] = outputs
             return outputs
 
         def cross_attend(hidden: Tensor) -> Tensor:
@@ -405,14 +405,16 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
                 **cross_bias,
             )
             if return_attention_scores:
-                outputs, weights = outputs
-                scores.append(weights)
+                outputs, scores["cross"] = outputs
             return outputs
 
         outputs = self.apply_sublayers(
             target, self_attend, None if source is None else cross_attend, training
         )
-        return (outputs, *scores) if return_attention_scores else outputs
+        if not return_attention_scores:
+            return outputs
+        # In this order, whatever the order of the parts is.
+        return (outputs, *(scores[kind] for kind in ("self", "cross") if kind in scores))
 
     def apply_sublayers(
         self,

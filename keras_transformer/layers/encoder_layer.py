@@ -362,7 +362,7 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
         position_ids: Tensor | None = None,
         entry_position_ids: Tensor | None = None,
     ) -> tuple[Tensor, Cache]:
-        """Computes new positions of a layer with `use_causal_mask` only, see `DecoderLayer.step`."""
+        """Computes new positions of a layer with `use_causal_mask`, see `DecoderLayer.step`."""
         written = []
 
         def self_attend(hidden: Tensor) -> Tensor:

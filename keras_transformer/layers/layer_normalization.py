@@ -1,4 +1,4 @@
-"""Layer normalization with a faster gradient than that of Keras, and the choice of a normalization."""
+"""Layer normalization with a faster gradient than in Keras, and the choice of a normalization."""
 
 from collections.abc import Callable
 from typing import Any, Literal

@@ -62,8 +62,8 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         cache = attention.init_cache(batch_size)
         outputs, cache = attention.step(new_positions, cache, position)
 
-    `step` consists of `project_key_value` and `attend`, which you can also call with keys and values
-    that were projected before, such as an encoder's output.
+    `step` consists of `project_key_value` and `attend`. You can also call `attend` with keys and
+    values that were projected before, such as an encoder's output.
 
     Args:
         num_heads: int. h, the number of heads.
@@ -557,17 +557,15 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
     def _project_to_heads(
         self, inputs: Tensor, projection: keras.layers.Layer, num_heads: int
     ) -> Tensor:  # (batch, num_heads, length, width of a head)
-        batch, length, width = ops.shape(inputs)
-        if self._activity_regularizer is None:
-            inputs = ops.reshape(inputs, (-1, width))
-        return split_heads(projection(inputs), batch, length, num_heads)
+        batch, length, _ = ops.shape(inputs)
+        return split_heads(self._project(inputs, projection), batch, length, num_heads)
 
     def _project_query(self, query: Tensor, position_ids: Tensor | None = None) -> Tensor:
         queries = self._project_to_heads(query, self.query_dense, self.num_heads)
         return self._place_queries(queries, position_ids)
 
     def _place_queries(self, queries: Tensor, position_ids: Tensor | None) -> Tensor:
-        """Normalizes and turns queries (batch, num_heads, length, key_dim), if that is asked for."""
+        """Normalizes and turns queries (batch, num_heads, length, key_dim), if asked to."""
         if self.query_key_norm:
             queries = self.query_norm(queries)
         return self.position_scheme.rotate(queries, position_ids)

@@ -12,7 +12,9 @@ from .dropout import Dropout
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Residual(keras.layers.Layer):
-    """`LayerNorm(x + Dropout(sublayer(x)))`, or with `norm_first` `x + Dropout(sublayer(LayerNorm(x)))`.
+    """`LayerNorm(x + Dropout(sublayer(x)))`, around each sublayer.
+
+    With `norm_first` it is `x + Dropout(sublayer(LayerNorm(x)))`.
 
     Encoder and decoder layers put one around each sublayer:
 

@@ -114,7 +114,7 @@ class RotaryPositions(PositionScheme):
         return 0.1 * math.log(self.factor) + 1.0 if self.scaling == "yarn" else 1.0
 
     def _share_scaled(self, width: int) -> np.ndarray:
-        """Returns how much of the scaling each frequency gets, from 0 to 1: a ramp over the pairs."""
+        """Returns how much of the scaling each frequency gets: a ramp from 0 to 1."""
 
         def pair_with_turns(turns: float) -> float:
             # The pair of features that makes so many turns in the original length.

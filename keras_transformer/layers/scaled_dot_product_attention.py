@@ -1,4 +1,4 @@
-"""Scaled dot-product attention (section 3.2.1 of the paper) as functions of queries, keys and values.
+"""Scaled dot-product attention (section 3.2.1) as functions of queries, keys and values.
 
 Heads stand before positions: queries are (batch, num_heads, target length, key_dim). There may be
 fewer heads of keys and values than of queries: then the queries of several heads share them.

@@ -12,7 +12,7 @@ KERAS_ARGUMENTS = ("name", "dtype", "trainable", "autocast", "activity_regulariz
 
 
 def take_initializers(layer_arguments: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of layers with initializers as Keras' objects, from configurations too."""
+    """Returns the arguments with initializers as Keras' objects, from names or configurations."""
     arguments = dict(layer_arguments)
     for name in INITIALIZERS:
         if name in arguments:

@@ -1,18 +1,21 @@
 """The model directory: the one contract between training, translating and exporting.
 
-    config.yaml                            the format's version, and the whole configuration
-    tokenizer.model (or vocab.txt)         the tokenizer's own file; source.NAME and target.NAME, if
-    there are two checkpoints/step-00001000.weights.h5   weights after so many updates, the last few
-    and the best best.weights.h5                        the best on the validation text, by
-    perplexity or by BLEU average.weights.h5                     the mean of the last or best
-    checkpoints, if they were averaged training_state.npz                     what resuming a
-    training run needs: weights, optimizer, step, scores, log training_state.previous.npz
-    the one before alignment.npz                          while `build-shortlist` runs: what it
-    needs to resume shortlist.npz                          for each source token the target tokens
-    that may translate it evaluation.json                        the scores that `evaluate` measured
-    last log.csv, tensorboard/                  the training run's log, for people NAME.sha256
-    the checksum of a binary file or of the tokenizer's .train.lock                            while
-    a training run uses the directory: its process
+    config.yaml                           the version of the format, and the whole configuration
+    tokenizer.model (or vocab.txt)        the tokenizer's own file; source.NAME and target.NAME if
+                                          there are two
+    checkpoints/step-00001000.weights.h5  weights after so many updates, the last few and the best
+    best.weights.h5                       the best weights on the validation text
+    average.weights.h5                    the mean of checkpoints, if they were averaged
+    training_state.npz                    weights, optimizer, step, scores and log, from which a
+                                          training run is resumed
+    training_state.previous.npz           the state before
+    alignment.npz                         the state of `build-shortlist`, while it runs
+    shortlist.npz                         for each source token the target tokens that may
+                                          translate it
+    evaluation.json                       the scores that `evaluate` measured last
+    log.csv, tensorboard/                 the log of the training run, for people
+    NAME.sha256                           the checksum of a binary file or of the tokenizer's
+    .train.lock                           the process that trains in the directory, while it runs
 
 Every file appears whole, by rename. Loading runs no code from the directory.
 """
@@ -80,21 +83,22 @@ class ModelDir:
         """Returns the paths of all checkpoints by their steps, the oldest first."""
         paths = {}
         for path in self.checkpoints_path.glob("step-*.weights.h5"):
-            if name := re.fullmatch(r"step-(\d+)\.weights\.h5", path.name):
+            name = re.fullmatch(r"step-(\d+)\.weights\.h5", path.name)
+            if name:
                 paths[int(name[1])] = path
         return dict(sorted(paths.items()))
 
     def is_trained(self) -> bool:
         """Whether there are weights or a training state of this configuration."""
-        paths = (
+        if not self.config_path.is_file():
+            return False
+        paths = [
             self.best_path,
             self.average_path,
             self.training_state_path,
             self.previous_state_path,
-        )
-        return self.config_path.is_file() and (
-            any(path.is_file() for path in paths) or bool(self.checkpoints())
-        )
+        ]
+        return any(path.is_file() for path in paths) or bool(self.checkpoints())
 
     def read_config(self) -> Config:
         """Reads the configuration.
@@ -105,8 +109,8 @@ class ModelDir:
         """
         if not self.config_path.is_file():
             raise ConfigError(
-                f"{self}: not a model directory (it has no config.yaml); create one with train or "
-                f"import"
+                f"{self}: not a model directory (it has no config.yaml); "
+                "create one with train or import"
             )
         sections = read_sections(self.config_path)
         with naming_source(self.config_path):
@@ -121,8 +125,7 @@ class ModelDir:
             temporary.write_text(yaml_of(sections), encoding="utf-8")
 
     def weights_path(self) -> pathlib.Path:
-        """Returns the path of the weights to translate with: the average if there is one, otherwise
-        the best."""
+        """Returns the path of the weights to translate with: the average, or the best weights."""
         return self._weights_paths()[0]
 
     def _weights_paths(self) -> list[pathlib.Path]:
@@ -147,9 +150,8 @@ class ModelDir:
 
         # Check this before the model is built, which takes a while.
         self.weights_path()
-        require_memory(
-            config.num_parameters, 2 if dtype in ("bfloat16", "float16") else 4, "to translate"
-        )
+        bytes_per_parameter = 2 if dtype in ("bfloat16", "float16") else 4
+        require_memory(config.num_parameters, bytes_per_parameter, "to translate")
         model = build_transformer(config, dtype=dtype)
         self.load_weights(model)
         return model
@@ -181,21 +183,26 @@ class ModelDir:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def write_evaluation(self, text: str, scores: Mapping[str, str]) -> None:
-        """Writes for model cards the scores of the weights, with their signatures, and on what they
-        were measured."""
-        content = {"weights_sha256": self.weights_sha256(), "text": text, "scores": dict(scores)}
+        """Writes scores of the weights for model cards.
+
+        Args:
+            text: the text on which they were measured.
+            scores: the signature of each score.
+        """
+        values = {"weights_sha256": self.weights_sha256(), "text": text, "scores": dict(scores)}
+        content = json.dumps(values, indent=2, ensure_ascii=False) + "\n"
         try:
             with replacing(self.evaluation_path) as temporary:
                 # The name of a file need not be UTF-8.
-                temporary.write_text(
-                    json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8", "replace"
-                )
+                temporary.write_text(content, "utf-8", "replace")
         except OSError as error:
             _log.warning(f"{error}; model cards will not show the scores")
 
     def read_evaluation(self) -> list[str]:
-        """Returns scores with their signatures and what they were measured on; none if they are of
-        other weights."""
+        """Returns the scores of the weights with their signatures and texts.
+
+        There are none if the last scores are of other weights.
+        """
         if not self.evaluation_path.is_file():
             return []
         try:
@@ -208,14 +215,14 @@ class ModelDir:
             ]
         except (ValueError, KeyError, TypeError, AttributeError):
             _log.warning(
-                f"{self.evaluation_path}: not what evaluate wrote; the model card does not show "
-                f"its scores"
+                f"{self.evaluation_path}: not what evaluate wrote; "
+                "the model card does not show its scores"
             )
             return []
 
 
 class _WeightsInMemory(io.BytesIO):
-    """What Keras writes weights to. HDF5 itself would end the process when the disk is full."""
+    """A file in memory, because HDF5 itself would end the process when the disk is full."""
 
     def __str__(self) -> str:
         # Keras looks at the suffix.
@@ -246,32 +253,32 @@ def load_weights(model: "Transformer", path: pathlib.Path) -> None:
             received = collections.Counter(_shapes(file))
     # A damaged group is a KeyError or a RuntimeError of h5py.
     except (OSError, KeyError, RuntimeError) as error:
-        raise DamagedFileError(
-            f"{path}: the file cannot be read ({str(error).splitlines()[0]})"
-        ) from None
+        reason = str(error).splitlines()[0]
+        raise DamagedFileError(f"{path}: the file cannot be read ({reason})") from None
     # Keras ignores weights that the model does not have.
     expected = collections.Counter(tuple(weight.shape) for weight in model.weights)
     if received != expected:
         shape = min((received - expected) | (expected - received))
         raise InvalidFileError(
-            f"{path}: these weights do not fit the model in config.yaml: the file has "
-            f"{received[shape]} of the shape "
-            f"{shape}, the model {expected[shape]}"
+            f"{path}: these weights do not fit the model in config.yaml: "
+            f"the file has {received[shape]} of the shape {shape}, the model {expected[shape]}"
         )
     try:
         model.load_weights(path)
     except (OSError, ValueError, KeyError) as error:
-        raise DamagedFileError(
-            f"{path}: the file is damaged ({str(error).splitlines()[0]})"
-        ) from None
+        reason = str(error).splitlines()[0]
+        raise DamagedFileError(f"{path}: the file is damaged ({reason})") from None
     for variable in model.weights:
         if not ops.all(ops.isfinite(variable)):
             raise DamagedFileError(f"{path}: weights are NaN or infinite, such as {variable.path}")
 
 
 def _shapes(file: "h5py.File") -> list[tuple[int, ...]]:
-    """The shapes of a model's weights in a file; a DamagedFileError if one of them is not an array
-    of numbers."""
+    """Returns the shapes of a model's weights in a file.
+
+    Raises:
+        DamagedFileError: A weight is not an array of numbers.
+    """
     import h5py
 
     shapes = []
@@ -279,12 +286,7 @@ def _shapes(file: "h5py.File") -> list[tuple[int, ...]]:
     def visit(name: str, item: "h5py.Dataset | h5py.Group") -> None:
         # A compiled model's file also has its optimizer.
         if isinstance(item, h5py.Dataset) and name.startswith("layers/"):
-            # Refuse text and records, which Keras would read in full before it finds that they are
-            # not numbers.
-            is_of_numbers = (
-                item.shape is not None and item.dtype.kind in "fiub" and item.dtype.itemsize <= 8
-            )
-            if not is_of_numbers or math.prod(item.chunks or ()) > max(item.size, 1):
+            if not _is_array_of_numbers(item):
                 raise DamagedFileError(
                     f"{file.filename}: the file is damaged ({name} is not an array of numbers)"
                 )
@@ -292,6 +294,16 @@ def _shapes(file: "h5py.File") -> list[tuple[int, ...]]:
 
     file.visititems(visit)
     return shapes
+
+
+def _is_array_of_numbers(item: "h5py.Dataset") -> bool:
+    """Returns whether Keras can load a dataset.
+
+    Keras would read text and records in full before it finds that they are not numbers.
+    """
+    if item.shape is None or item.dtype.kind not in "fiub" or item.dtype.itemsize > 8:
+        return False
+    return math.prod(item.chunks or ()) <= max(item.size, 1)
 
 
 def memory_size() -> int:
@@ -305,13 +317,12 @@ def memory_size() -> int:
 
 
 def require_memory(num_parameters: int, bytes_per_parameter: int, purpose: str) -> None:
-    """Raises a MemoryLimitError if the machine has less memory than a model's parameters take at
-    least."""
-    needed, available = num_parameters * bytes_per_parameter, memory_size()
+    """Raises a MemoryLimitError if a model's parameters take more memory than the machine has."""
+    needed = num_parameters * bytes_per_parameter
+    available = memory_size()
     if needed > available:
         raise MemoryLimitError(
-            f"the sizes in the section model make {num_parameters:,} parameters, which take at "
-            f"least "
-            f"{needed / 2**30:,.1f} GiB of memory {purpose}; this machine has "
-            f"{available / 2**30:,.1f} GiB"
+            f"the sizes in the section model make {num_parameters:,} parameters, "
+            f"which take at least {needed / 2**30:,.1f} GiB of memory {purpose}; "
+            f"this machine has {available / 2**30:,.1f} GiB"
         )

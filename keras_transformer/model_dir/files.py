@@ -27,10 +27,20 @@ if TYPE_CHECKING:
     import numpy as np
 
 _TEMPORARY = ".writing-"
-# What NumPy, zipfile and json raise for damaged files.
+# The errors of NumPy, zipfile and json for damaged files.
 UNREADABLE = (
-    *(OSError, EOFError, KeyError, ValueError, TypeError, AttributeError, OverflowError),
-    *(MemoryError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error),
+    OSError,
+    EOFError,
+    KeyError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    MemoryError,
+    RuntimeError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
 )
 
 
@@ -48,11 +58,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def temporary_beside(path: pathlib.Path, is_directory: bool = False) -> Iterator[pathlib.Path]:
-    """Gives the path of a new, empty file or directory beside `path`, and removes what is there
-    when the block ends.
+    """Gives the path of a new, empty file or directory beside `path`.
 
-    While the block runs, the file is locked: `remove_leftovers` removes only what no process holds.
-    What killed processes have left in this folder is removed first.
+    It is removed when the block ends, unless the block has renamed it. While the block runs, it is
+    locked, so that `remove_leftovers` of another process does not remove it. Leftovers of processes
+    that were killed are removed first.
     """
     # The temporary name has the suffix of the final one, which programs look at.
     temporary = path.with_name(f"{_TEMPORARY}{secrets.token_hex(4)}-{path.name}")
@@ -68,10 +78,10 @@ def temporary_beside(path: pathlib.Path, is_directory: bool = False) -> Iterator
 
 
 def rename(path: pathlib.Path, target: pathlib.Path) -> None:
-    """Renames a file or directory after its content is safe on the disk; the new name then is safe
-    too."""
-    for entry in (*path.rglob("*"), path):
+    """Renames a file or directory when its content is on the disk, and puts the name there too."""
+    for entry in path.rglob("*"):
         _sync(entry)
+    _sync(path)
     os.rename(path, target)
     # Not every file system can sync a directory.
     with contextlib.suppress(OSError):
@@ -79,8 +89,7 @@ def rename(path: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def remove_leftovers(directory: pathlib.Path) -> None:
-    """Removes temporary files and directories of processes that were killed; what a process holds
-    stays."""
+    """Removes temporary files and directories that no running process holds."""
     for path in directory.glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
@@ -99,8 +108,10 @@ def checksum_path(path: pathlib.Path) -> pathlib.Path:
 def replacing_with_checksum(
     path: str | os.PathLike[str], previous: pathlib.Path | None = None
 ) -> Iterator[pathlib.Path]:
-    """As `replacing`, with the file's checksum; the file that is replaced may stay under the name
-    `previous`."""
+    """Does the same as `replacing`, with a checksum.
+
+    The file that is replaced stays under the name `previous`, if there is one.
+    """
     path = pathlib.Path(path)
     with temporary_beside(path) as temporary:
         yield temporary
@@ -110,8 +121,7 @@ def replacing_with_checksum(
 
 
 def rename_with_checksum(path: pathlib.Path, target: pathlib.Path) -> None:
-    """Renames a file; at every instant, the checksum of `target` is that of the file with this
-    name."""
+    """Renames a file so that the checksum of `target` fits at every instant."""
     checksums = _checksums(path)
     _write_checksums(target, [*_checksums(target), *checksums])
     rename(path, target)
@@ -142,10 +152,13 @@ def require_undamaged(path: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def reading_archive(path: pathlib.Path, content: str) -> "Iterator[Mapping[str, np.ndarray]]":
-    """Opens an .npz file with a checksum; whatever goes wrong while the block reads it is a
-    DamagedFileError.
+    """Opens an .npz file with a checksum.
 
-    Messages say what the file holds, such as "the training state".
+    Args:
+        content: names the content in messages, such as "the training state".
+
+    Raises:
+        DamagedFileError: Something goes wrong while the block reads the file.
     """
     import numpy as np
 
@@ -156,10 +169,10 @@ def reading_archive(path: pathlib.Path, content: str) -> "Iterator[Mapping[str, 
     except Error:
         raise
     except UNREADABLE as error:
-        # NumPy would take any other file for a pickle and suggest loading it.
-        reason = (
-            "it is not a NumPy archive" if "pickle" in str(error) else " ".join(str(error).split())
-        )
+        reason = " ".join(str(error).split())
+        # NumPy takes any other file for a pickle and suggests loading it.
+        if "pickle" in reason:
+            reason = "it is not a NumPy archive"
         raise DamagedFileError(
             f"{path}: {content} is damaged ({reason or type(error).__name__})"
         ) from None
@@ -167,20 +180,23 @@ def reading_archive(path: pathlib.Path, content: str) -> "Iterator[Mapping[str, 
 
 @contextlib.contextmanager
 def locked(path: pathlib.Path, task: str) -> Iterator[None]:
-    """Holds the lock file of a directory while the block runs; a process that is killed holds it no
-    longer.
+    """Holds the lock file of a directory while the block runs.
 
-    If another process holds it, a LockedError says the task, such as "another training runs here",
-    which process it is, and since when.
+    A process that is killed holds it no longer.
+
+    Args:
+        task: the task of the holder, such as "another training runs here".
+
+    Raises:
+        LockedError: Another process holds it; the message says which, and since when.
     """
     with naming_errors(path):
         descriptor = _open_locked(path, task)
     try:
         with naming_errors(path):
             now = datetime.datetime.now().astimezone()
-            holder = (
-                f"process {os.getpid()} on {socket.gethostname()}, since {now:%Y-%m-%d %H:%M:%S %Z}"
-            )
+            holder = f"process {os.getpid()} on {socket.gethostname()}"
+            holder += f", since {now:%Y-%m-%d %H:%M:%S %Z}"
             os.ftruncate(descriptor, 0)
             os.write(descriptor, holder.encode())
         yield
@@ -204,8 +220,10 @@ def naming_errors(
 
 
 def _checksums(path: pathlib.Path) -> list[str]:
-    """The checksums that the content of a file may have; the only one, unless a process was
-    killed."""
+    """Returns the checksums that the content of a file may have.
+
+    There is one, unless a process was killed.
+    """
     if checksum_path(path).is_file():
         return _read_checksums(path)
     if not path.is_file():
@@ -220,10 +238,9 @@ def _read_checksums(path: pathlib.Path) -> list[str]:
 
 
 def _write_checksums(path: pathlib.Path, checksums: list[str]) -> None:
+    lines = [f"{checksum}  {path.name}\n" for checksum in dict.fromkeys(checksums)]
     with replacing(checksum_path(path)) as temporary:
-        temporary.write_text(
-            "".join(f"{checksum}  {path.name}\n" for checksum in dict.fromkeys(checksums)), "utf-8"
-        )
+        temporary.write_text("".join(lines), "utf-8")
 
 
 def _create_locked(path: pathlib.Path, is_directory: bool) -> int:

@@ -1,5 +1,4 @@
-"""`shortlist.npz`: which target tokens may translate each source token, so that a search looks only
-at these."""
+"""`shortlist.npz`: the target tokens that may translate each source token, to narrow a search."""
 
 import hashlib
 import pathlib
@@ -17,20 +16,16 @@ class Shortlist(NamedTuple):
 
     # The possible translations of each source token, padded with 0.
     by_source: Annotated[np.ndarray, "int32 (source_vocab_size, n)"]
-    always: Annotated[
-        np.ndarray, "int32 (m,)"
-    ]  # those that may be anywhere, ascending; 0 to 3 are among them
+    # Tokens that may be in any translation, ascending; 0 to 3 are among them.
+    always: Annotated[np.ndarray, "int32 (m,)"]
 
 
 def write_shortlist(
     path: pathlib.Path, shortlist: Shortlist, tokenizer_files: Iterable[bytes]
 ) -> None:
     """Writes a shortlist, whose ids are those of tokenizers with these files, and its checksum."""
-    dtype = (
-        np.uint16
-        if max(shortlist.by_source.max(initial=0), shortlist.always.max()) < 2**16
-        else np.int32
-    )
+    largest = max(shortlist.by_source.max(initial=0), shortlist.always.max())
+    dtype = np.uint16 if largest < 2**16 else np.int32
     with replacing_with_checksum(path) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(
             file,
@@ -53,21 +48,17 @@ def read_shortlist(
         InvalidFileError: It was made with other tokenizers.
     """
     with reading_archive(path, "the shortlist") as arrays:
-        tokenizers, by_source, always = (
-            arrays[name] for name in ("tokenizers", "by_source", "always")
-        )
+        tokenizers = arrays["tokenizers"]
+        by_source = arrays["by_source"]
+        always = arrays["always"]
         if str(tokenizers) != _digest(tokenizer_files):
             raise InvalidFileError(
-                f"{path}: the shortlist was made with other tokenizers; make it again with "
-                f"keras-transformer "
-                "build-shortlist, or remove it"
+                f"{path}: the shortlist was made with other tokenizers; "
+                "make it again with keras-transformer build-shortlist, or remove it"
             )
         for name, ids, rank in (("by_source", by_source, 2), ("always", always, 1)):
-            if (
-                ids.dtype.kind not in "iu"
-                or ids.ndim != rank
-                or not ((ids >= 0) & (ids < target_vocab_size)).all()
-            ):
+            is_of_ids = ids.dtype.kind in "iu" and ids.ndim == rank
+            if not is_of_ids or not ((ids >= 0) & (ids < target_vocab_size)).all():
                 raise ValueError(f"{name} does not hold ids of target tokens")
         if len(by_source) != source_vocab_size or not np.isin(range(4), always).all():
             raise ValueError("tokens are missing")

@@ -15,12 +15,11 @@ from .pretrained_model import PretrainedModel, write_model_dir
 
 
 def import_model(folder: str | os.PathLike[str], model_dir: str | os.PathLike[str]) -> pathlib.Path:
-    """Writes a model of Marian, or of Hugging Face's port of it, as a new model directory, and
-    returns its path.
+    """Imports a model of Marian or of Hugging Face into a new directory, and returns its path.
 
     Raises:
-        InvalidFileError: There is no model in the folder, it is damaged, or it has what a
-            Transformer of this package has not.
+        InvalidFileError: There is no model in the folder, it is damaged, or it has an option that
+            this package does not support.
         ConfigError: The directory exists.
     """
     return write_model_dir(read_model(folder), pathlib.Path(model_dir))

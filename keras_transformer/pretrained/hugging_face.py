@@ -1,5 +1,4 @@
-"""Hugging Face's classes for Transformers like ours: its port of Marian, and Blenderbot's, which
-normalizes first.
+"""Reads models of Hugging Face's classes for Marian, and for Blenderbot, which normalizes first.
 
 A folder has config.json, model.safetensors and the files of a tokenizer: those of Marian's models
 (vocab.json, source.spm and target.spm), or tokenizer.model, where `export --format hugging-face`
@@ -27,6 +26,7 @@ from ..tokenizers.sentencepiece import parse_model
 from .pretrained_model import (
     MAX_VOCABULARY_BYTES,
     PretrainedModel,
+    TokenizerAndRows,
     Tokenizers,
     array_name,
     as_weight,
@@ -64,6 +64,10 @@ _OURS = {theirs: ours for ours, theirs in _THEIRS.items()}
 _DENSE_KINDS = {"weight": "kernel", "bias": "bias"}
 _NORM_KINDS = {"weight": "gamma", "bias": "beta"}
 _KINDS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
+_FINAL_NORM = re.compile(r"model\.(encoder|decoder)\.layer_norm\.(weight|bias)")
+_WEIGHT_OF_LAYER = re.compile(
+    r"model\.(encoder|decoder)\.layers\.([0-9]{1,4})\.(.*)\.(weight|bias)"
+)
 # Both classes normalize with this epsilon, Marian itself with 1e-6.
 EPSILON = 1e-5
 # Far above what any model needs, so that no file asks for more memory than its size explains.
@@ -76,14 +80,15 @@ _POSITIONS_TOLERANCE = 1e-3
 
 
 def read(folder: pathlib.Path) -> PretrainedModel:
-    """Reads a folder that `save_pretrained` of a MarianMTModel and its tokenizer, or
-    `export_hugging_face`, wrote."""
-    config_path, weights_path = folder / "config.json", folder / "model.safetensors"
+    """Reads a folder of a MarianMTModel and its tokenizer, or one of `export_hugging_face`."""
+    config_path = folder / "config.json"
+    weights_path = folder / "model.safetensors"
     options = _read_json(config_path)
     with reading(config_path):
         require_supported(options, _SUPPORTED)
-        vocab_size = option(options, "vocab_size", int)
-        sizes = vocab_size, option(options, "decoder_vocab_size", int, vocab_size)
+        source_size = option(options, "vocab_size", int)
+        target_size = option(options, "decoder_vocab_size", int, source_size)
+        sizes = source_size, target_size
         # All values are checked before the large files are read.
         model = _model(options, sizes)
     arrays = _read_safetensors(weights_path)
@@ -91,6 +96,11 @@ def read(folder: pathlib.Path) -> PretrainedModel:
         weights = _weights(arrays)
         positions = _take_positions(weights)
     tokenizers = _tokenizers(folder, options, sizes)
+    if tokenizers.config.kind == "sentencepiece":
+        # The bias excludes our start token, which these tokenizers do not have.
+        logits_bias = "logits/bias" in weights
+    else:
+        logits_bias = _keep_biases(weights, "logits/bias")
     with reading(config_path):
         model = dataclasses.replace(
             model,
@@ -100,14 +110,10 @@ def read(folder: pathlib.Path) -> PretrainedModel:
             tie_embeddings=tie_embeddings(weights),
             attention_bias=_keep_biases(weights, r".*attention/\w+/bias"),
             feed_forward_bias=_keep_biases(weights, r".*feed_forward/\w+/bias"),
-            # With other tokenizers, the bias excludes our start token, which they do not have.
-            logits_bias="logits/bias" in weights
-            if tokenizers.config.kind == "sentencepiece"
-            else _keep_biases(weights, "logits/bias"),
+            logits_bias=logits_bias,
         )
-    config = Config(
-        model, tokenizers.config, _decoding(folder / "generation_config.json", tokenizers)
-    )
+    decoding = _decoding(folder / "generation_config.json", tokenizers)
+    config = Config(model, tokenizers.config, decoding)
     rows = tokenizers.source_rows, tokenizers.target_rows
     return PretrainedModel(weights_path, config, tokenizers.pair, weights, *rows)
 
@@ -132,13 +138,9 @@ def _read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
     with reading(path, *UNREADABLE, SafetensorError):
         with open(path, "rb") as content:
             header_bytes = int.from_bytes(content.read(8), "little")
+        is_small = header_bytes <= _MAX_SAFETENSORS_HEADER_BYTES
         rule = f"at most {_MAX_SAFETENSORS_HEADER_BYTES:,} bytes"
-        require(
-            header_bytes <= _MAX_SAFETENSORS_HEADER_BYTES,
-            "the size of the header",
-            rule,
-            header_bytes,
-        )
+        require(is_small, "the size of the header", rule, header_bytes)
         with safe_open(path, framework="numpy") as file:
             for name in file.keys():  # noqa: SIM118
                 dtype = file.get_slice(array_name(name)).get_dtype()
@@ -149,11 +151,12 @@ def _read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def _model(options: Mapping[str, object], sizes: tuple[int, int]) -> TransformerConfig:
-    depths = option(options, "encoder_layers", int), option(options, "decoder_layers", int)
+    encoder_layers = option(options, "encoder_layers", int)
+    decoder_layers = option(options, "decoder_layers", int)
     return TransformerConfig(
         *sizes,
-        num_layers=depths[0],
-        num_decoder_layers=None if depths[0] == depths[1] else depths[1],
+        num_layers=encoder_layers,
+        num_decoder_layers=None if decoder_layers == encoder_layers else decoder_layers,
         d_model=option(options, "d_model", int),
         d_ff=_same(options, "ffn_dim"),
         num_heads=_same(options, "attention_heads"),
@@ -170,7 +173,8 @@ def _model(options: Mapping[str, object], sizes: tuple[int, int]) -> Transformer
 
 def _same(options: Mapping[str, object], name: str) -> int:
     """The value of an option of the encoder and of the decoder, which must be the same."""
-    encoder, decoder = (option(options, f"{side}_{name}", int) for side in ("encoder", "decoder"))
+    encoder = option(options, f"encoder_{name}", int)
+    decoder = option(options, f"decoder_{name}", int)
     require(decoder == encoder, f"decoder_{name}", f"encoder_{name}={encoder}", decoder)
     return encoder
 
@@ -189,11 +193,14 @@ def _weights(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def _take_positions(
     weights: dict[str, np.ndarray],
 ) -> Literal["sinusoidal", "tensor2tensor", "learned"]:
-    """Returns the kind of positions that a file has, and removes them from the weights unless they
-    are learned."""
-    tables = [
-        weights.pop(name) for name in ("source_positions", "target_positions") if name in weights
-    ]
+    """Returns the kind of positions of a file, and removes them from the weights.
+
+    Learned positions stay among the weights.
+    """
+    tables = []
+    for name in ("source_positions", "target_positions"):
+        if name in weights:
+            tables.append(weights.pop(name))
     # A file without tables is of a class that computes sinusoids.
     if all(_is_sinusoidal(table, ends_at_limit=False) for table in tables):
         return "sinusoidal"
@@ -218,8 +225,10 @@ def _is_sinusoidal(table: np.ndarray, ends_at_limit: bool) -> bool:
 
 
 def _keep_biases(weights: dict[str, np.ndarray], pattern: str) -> bool:
-    """Returns whether a model has biases: its class always has them, and biases that are all zero
-    are dropped."""
+    """Returns whether biases of a model are not all zero, and drops them if they are.
+
+    Its class always has biases.
+    """
     names = [name for name in weights if re.fullmatch(pattern, name)]
     if any(weights[name].any() for name in names):
         return True
@@ -234,19 +243,25 @@ def _tokenizers(
     if (folder / "tokenizer.model").is_file():
         return _trained_tokenizers(folder / "tokenizer.model", sizes)
     with reading(folder / "config.json"):
-        has_start = options.get("decoder_start_token_id") is not None
-        start_id = option(options, "decoder_start_token_id", int) if has_start else None
-    shared, separate = folder / "vocab.json", folder / "target_vocab.json"
-    paths = shared, separate if separate.is_file() else shared
-    both = []
-    for name, path, size in zip(("source.spm", "target.spm"), paths, sizes, strict=True):
-        ids = _read_json(path, MAX_VOCABULARY_BYTES)
-        with reading(path):
+        start_id = None
+        if options.get("decoder_start_token_id") is not None:
+            start_id = option(options, "decoder_start_token_id", int)
+    source_path = folder / "vocab.json"
+    target_path = folder / "target_vocab.json"
+    if not target_path.is_file():
+        target_path = source_path
+
+    def read_side(model: str, ids_path: pathlib.Path, size: int) -> TokenizerAndRows:
+        ids = _read_json(ids_path, MAX_VOCABULARY_BYTES)
+        with reading(ids_path):
             for piece, token_id in ids.items():
                 integer(f"the id of {shown(piece)}", token_id)
-        both.append(read_tokenizer(folder / name, ids, path, size, start_id))
+        return read_tokenizer(folder / model, ids, ids_path, size, start_id)
+
+    source = read_side("source.spm", source_path, sizes[0])
+    target = read_side("target.spm", target_path, sizes[1])
     with reading(folder / "config.json"):
-        return Tokenizers.of(*both)
+        return Tokenizers.of(source, target)
 
 
 def _trained_tokenizers(path: pathlib.Path, sizes: tuple[int, int]) -> Tokenizers:
@@ -257,17 +272,14 @@ def _trained_tokenizers(path: pathlib.Path, sizes: tuple[int, int]) -> Tokenizer
         spec = proto.normalizer_spec
         if spec.precompiled_charsmap or spec.add_dummy_prefix or spec.remove_extra_whitespaces:
             raise ConfigError(
-                "the SentencePiece model must be one without normalization, as this package "
-                "trains it"
+                "the SentencePiece model must be one without normalization, "
+                "as this package trains it"
             )
         tokenizer = SentencePieceTokenizer(content)
+        vocab_size = tokenizer.vocab_size
         for size in sizes:
-            require(
-                tokenizer.vocab_size == size,
-                "the number of pieces",
-                f"the model's {size}",
-                tokenizer.vocab_size,
-            )
+            rule = f"the model's {size}"
+            require(vocab_size == size, "the number of pieces", rule, vocab_size)
         is_bpe = proto.trainer_spec.model_type == proto.trainer_spec.BPE
         config = TokenizerConfig("bpe" if is_bpe else "unigram", tokenizer.vocab_size)
     rows = range(tokenizer.vocab_size)
@@ -296,8 +308,10 @@ def _forbidden_tokens(
 ) -> Literal["none", "special", "unknown"]:
     if isinstance(bad_words, list) and [tokenizers.target_rows[Tokenizer.unk_id]] in bad_words:
         return "unknown"
-    # Other tokenizers have one token for padding and start, which must never be chosen.
-    return "special" if bad_words or tokenizers.config.kind == "sentencepiece" else "none"
+    # Tokenizers of other programs have one token for padding and start, which must never be chosen.
+    if bad_words or tokenizers.config.kind == "sentencepiece":
+        return "special"
+    return "none"
 
 
 def their_name(name: str) -> str:
@@ -320,12 +334,14 @@ def _our_name(name: str) -> str:
     }
     if name in special:
         return special[name]
-    if match := re.fullmatch(r"model\.(encoder|decoder)\.layer_norm\.(weight|bias)", name):
-        return f"{match[1]}/final_norm/{_NORM_KINDS[match[2]]}"
-    match = re.fullmatch(
-        r"model\.(encoder|decoder)\.layers\.([0-9]{1,4})\.(.*)\.(weight|bias)", name
-    )
-    if match and (ours := _OURS.get(match[3])):
-        kinds = _NORM_KINDS if ours.endswith("/norm") else _DENSE_KINDS
-        return f"{match[1]}/{match[2]}/{ours}/{kinds[match[4]]}"
+    match = _FINAL_NORM.fullmatch(name)
+    if match:
+        side, kind = match.groups()
+        return f"{side}/final_norm/{_NORM_KINDS[kind]}"
+    match = _WEIGHT_OF_LAYER.fullmatch(name)
+    if match:
+        side, number, part, kind = match.groups()
+        if part in _OURS:
+            kinds = _NORM_KINDS if _OURS[part].endswith("/norm") else _DENSE_KINDS
+            return f"{side}/{number}/{_OURS[part]}/{kinds[kind]}"
     raise ConfigError(f"the weight {name} is not one of a Transformer of this package")

@@ -1,5 +1,4 @@
-"""Marian's own format: model.npz, which holds its configuration, and vocabularies as .spm or .yml
-files."""
+"""Reads Marian's own format: model.npz with its configuration, and .spm or .yml vocabularies."""
 
 import io
 import pathlib
@@ -16,10 +15,11 @@ from ..config import Config, DecodingConfig, TransformerConfig
 from ..config.yaml_file import parse_value, read_sections
 from ..errors import ConfigError, InvalidFileError
 from ..model_dir.files import UNREADABLE
-from ..tokenizers import Tokenizer, TokenizerPair
+from ..tokenizers import TokenizerPair
 from ..tokenizers.sentencepiece import parse_model
 from .pretrained_model import (
     PretrainedModel,
+    TokenizerAndRows,
     Tokenizers,
     array_name,
     as_weight,
@@ -74,7 +74,7 @@ _MAX_COMPRESSION = 20
 
 
 class MarianFiles(NamedTuple):
-    """The files of a Marian model, and what its decoder.yml holds, if there is one."""
+    """The files of a Marian model, and the content of its decoder.yml, if there is one."""
 
     model: pathlib.Path
     vocabularies: tuple[pathlib.Path, pathlib.Path]  # of source and target, which may be the same
@@ -83,21 +83,18 @@ class MarianFiles(NamedTuple):
 
 
 def read(folder: pathlib.Path) -> PretrainedModel:
-    """Reads a folder with a Marian model, its vocabularies and, if there is one, its
-    decoder.yml."""
+    """Reads a folder with a Marian model, its vocabularies and maybe a decoder.yml."""
     path, vocabularies, settings_path, settings = find_files(folder)
     arrays = _read_npz(path)
     with reading(path):
         options = _options(arrays)
         weights = _weights(arrays)
-    sizes = [
-        len(weights.get(f"{side}_embedding", weights["target_embedding"]))
-        for side in ("source", "target")
-    ]
-    paths = folder / "source.spm", folder / "target.spm"
-    both = [_read_tokenizer(*files) for files in zip(paths, vocabularies, sizes, strict=True)]
+    target_size = len(weights["target_embedding"])
+    source_size = len(weights.get("source_embedding", weights["target_embedding"]))
+    source = _read_tokenizer(folder / "source.spm", vocabularies[0], source_size)
+    target = _read_tokenizer(folder / "target.spm", vocabularies[1], target_size)
     with reading(path):
-        tokenizers = Tokenizers.of(*both)
+        tokenizers = Tokenizers.of(source, target)
         if "source_embedding" not in weights and tokenizers.source_rows != tokenizers.target_rows:
             # The file has one table, in which ids mean different pieces for the source and for the
             # target.
@@ -105,23 +102,24 @@ def read(folder: pathlib.Path) -> PretrainedModel:
         model = _model(options, tokenizers.pair, weights)
     with reading(settings_path or folder):
         config = Config(model, tokenizers.config, _decoding(settings))
-    return PretrainedModel(
-        path, config, tokenizers.pair, weights, tokenizers.source_rows, tokenizers.target_rows
-    )
+    rows = tokenizers.source_rows, tokenizers.target_rows
+    return PretrainedModel(path, config, tokenizers.pair, weights, *rows)
 
 
 def find_files(folder: pathlib.Path) -> MarianFiles:
-    """Finds the files of a Marian model; an InvalidFileError if there is none, or more than one
-    that it could be."""
-    models = sorted(
-        path for path in folder.glob("*.npz") if not path.name.endswith(".optimizer.npz")
-    )
-    models = [path for path in models if path.name == "model.npz"] or models
+    """Finds the files of a Marian model.
+
+    Raises:
+        InvalidFileError: There is no model, or more than one that it could be.
+    """
+    models = [path for path in folder.glob("*.npz") if not path.name.endswith(".optimizer.npz")]
+    if folder / "model.npz" in models:
+        models = [folder / "model.npz"]
     if len(models) != 1:
-        names = ", ".join(path.name for path in models) or "none"
+        names = ", ".join(path.name for path in sorted(models)) or "none"
         raise InvalidFileError(f"{folder}: there must be one model, *.npz; found {names}")
-    candidates = (folder / "decoder.yml", *sorted(folder.glob("*.decoder.yml")))
-    settings_path = next(filter(pathlib.Path.is_file, candidates), None)
+    candidates = [folder / "decoder.yml", *sorted(folder.glob("*.decoder.yml"))]
+    settings_path = next((path for path in candidates if path.is_file()), None)
     try:
         settings = read_sections(settings_path) if settings_path else {}
     except ConfigError as error:
@@ -131,21 +129,22 @@ def find_files(folder: pathlib.Path) -> MarianFiles:
 
 
 def _read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Reads the arrays of an .npz file, which must not claim to hold more than the file's size
-    explains."""
+    """Reads the arrays of an .npz file, unless it claims to hold more than its size explains."""
     require_file(path)
+    arrays = {}
     with reading(path, *UNREADABLE), zipfile.ZipFile(path) as archive:
-        members, num_bytes = archive.infolist(), path.stat().st_size
+        members = archive.infolist()
+        num_bytes = path.stat().st_size
         claimed = sum(member.file_size for member in members)
         if claimed > _MAX_COMPRESSION * num_bytes:
             raise ConfigError(
-                f"it claims to hold {claimed:,} bytes, which cannot be {num_bytes:,} compressed "
-                f"ones"
+                f"it claims to hold {claimed:,} bytes, "
+                f"which cannot be {num_bytes:,} compressed ones"
             )
-        return {
-            array_name(member.filename): np.lib.format.read_array(io.BytesIO(archive.read(member)))
-            for member in members
-        }
+        for member in members:
+            name = array_name(member.filename)
+            arrays[name] = np.lib.format.read_array(io.BytesIO(archive.read(member)))
+    return arrays
 
 
 def _options(arrays: Mapping[str, np.ndarray]) -> dict[str, object]:
@@ -155,10 +154,10 @@ def _options(arrays: Mapping[str, np.ndarray]) -> dict[str, object]:
     options = parse_value(arrays[_CONFIG].tobytes().rstrip(b"\0").decode("utf-8", "replace"))
     require(isinstance(options, dict), _CONFIG, "a mapping", options)
     require_supported(options, _SUPPORTED)
-    if (normalization := _normalization(options)) not in _NORM_FIRST:
-        text = ", ".join(
-            f"{name}: {value!r}" for name, value in zip(_NORMALIZATION, normalization, strict=True)
-        )
+    normalization = _normalization(options)
+    if normalization not in _NORM_FIRST:
+        values = zip(_NORMALIZATION, normalization, strict=True)
+        text = ", ".join(f"{name}: {value!r}" for name, value in values)
         raise ConfigError(f"the options {text} are not supported")
     return options
 
@@ -170,12 +169,13 @@ def _normalization(options: Mapping[str, object]) -> tuple[str, ...]:
 def _model(
     options: Mapping[str, object], tokenizers: TokenizerPair, weights: Mapping[str, np.ndarray]
 ) -> TransformerConfig:
-    depths = option(options, "enc-depth", int), option(options, "dec-depth", int)
+    encoder_layers = option(options, "enc-depth", int)
+    decoder_layers = option(options, "dec-depth", int)
     return TransformerConfig(
         tokenizers.source.vocab_size,
         tokenizers.target.vocab_size,
-        num_layers=depths[0],
-        num_decoder_layers=None if depths[0] == depths[1] else depths[1],
+        num_layers=encoder_layers,
+        num_decoder_layers=None if decoder_layers == encoder_layers else decoder_layers,
         d_model=option(options, "dim-emb", int),
         d_ff=option(options, "transformer-dim-ffn", int),
         num_heads=option(options, "transformer-heads", int),
@@ -216,20 +216,24 @@ def _our_name(name: str) -> str:
     }
     if name in special:
         return special[name]
-    if match := re.fullmatch(r"(encoder|decoder)_top_ln_(scale|bias)(?:_pre)?", name):
-        return f"{match[1]}/final_norm/{_KINDS[match[2]]}"
-    if match := re.fullmatch(r"(encoder|decoder)_l([0-9]{1,4})_(self|context|ffn)_(\w+)", name):
-        layer = f"{match[1]}/{int(match[2]) - 1}/{_SUBLAYERS[match[3]]}"
-        if norm := re.fullmatch(r"(?:Wo|ffn)_ln_(scale|bias)(?:_pre)?", match[4]):
-            return f"{layer}/norm/{_KINDS[norm[1]]}"
-        if dense := re.fullmatch(r"([Wb])([qkvo12])", match[4]):
-            return f"{layer}/{_PARTS[dense[2]]}/{_KINDS[dense[1]]}"
+    match = re.fullmatch(r"(encoder|decoder)_top_ln_(scale|bias)(?:_pre)?", name)
+    if match:
+        side, kind = match.groups()
+        return f"{side}/final_norm/{_KINDS[kind]}"
+    match = re.fullmatch(r"(encoder|decoder)_l([0-9]{1,4})_(self|context|ffn)_(\w+)", name)
+    if match:
+        side, number, sublayer, weight = match.groups()
+        prefix = f"{side}/{int(number) - 1}/{_SUBLAYERS[sublayer]}"
+        match = re.fullmatch(r"(?:Wo|ffn)_ln_(scale|bias)(?:_pre)?", weight)
+        if match:
+            return f"{prefix}/norm/{_KINDS[match[1]]}"
+        match = re.fullmatch(r"([Wb])([qkvo12])", weight)
+        if match:
+            return f"{prefix}/{_PARTS[match[2]]}/{_KINDS[match[1]]}"
     raise ConfigError(f"the weight {name} is not one of a Transformer of this package")
 
 
-def _read_tokenizer(
-    path: pathlib.Path, vocabulary: pathlib.Path, size: int
-) -> tuple[Tokenizer, list[int | None]]:
+def _read_tokenizer(path: pathlib.Path, vocabulary: pathlib.Path, size: int) -> TokenizerAndRows:
     """Reads the SentencePiece model of a language, at `path` unless it is the vocabulary too."""
     content = read_bytes(vocabulary)
     if vocabulary.suffix == ".spm":
@@ -237,11 +241,10 @@ def _read_tokenizer(
             ids = {piece.piece: i for i, piece in enumerate(parse_model(content).pieces)}
         return read_tokenizer(vocabulary, ids, vocabulary, size)
     try:
-        # Every scalar is text: yaml-cpp writes "yes" and "1" without quotes. libyaml limits the
-        # depth.
-        ids = {
-            piece: int(token_id) for piece, token_id in yaml.load(content, yaml.CBaseLoader).items()
-        }
+        # With this loader, every scalar is text: yaml-cpp writes "yes" and "1" without quotes.
+        # libyaml limits the depth.
+        values = yaml.load(content, yaml.CBaseLoader)
+        ids = {piece: int(token_id) for piece, token_id in values.items()}
     except (yaml.YAMLError, ValueError, TypeError, AttributeError):
         raise InvalidFileError(f"{vocabulary}: it must map pieces to ids") from None
     return read_tokenizer(path, ids, vocabulary, size)
@@ -256,14 +259,14 @@ def _vocabulary_paths(folder: pathlib.Path, settings: Mapping[str, object]) -> l
     if not paths:
         raise InvalidFileError(f"{folder}: the vocabulary is missing, *vocab*.yml or *.spm")
     if len(paths) > 2:
-        raise InvalidFileError(
-            f"{folder}: more than two vocabularies: {', '.join(path.name for path in paths)}"
-        )
+        names = ", ".join(path.name for path in paths)
+        raise InvalidFileError(f"{folder}: more than two vocabularies: {names}")
     return paths
 
 
 def _decoding(settings: Mapping[str, object]) -> DecodingConfig:
-    if penalty := option(settings, "word-penalty", float, 0.0):
+    penalty = option(settings, "word-penalty", float, 0.0)
+    if penalty:
         raise ConfigError(f"the option word-penalty: {shown(penalty)} is not supported")
     return DecodingConfig(
         beam_size=option(settings, "beam-size", int, 6),

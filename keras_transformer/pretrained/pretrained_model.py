@@ -1,8 +1,7 @@
-"""What the readers of all formats share: files read within limits, tokenizers, and how a model
-directory is written.
+"""Parts of the readers of all formats: limits for files, tokenizers, writing a model directory.
 
-If a file of another program is missing, too large or damaged, or holds something else, that is an
-InvalidFileError which names it.
+If a file of another program is missing, too large or damaged, or holds something else, an
+InvalidFileError names it.
 """
 
 import contextlib
@@ -25,6 +24,8 @@ from ..tokenizers import PretrainedSentencePieceTokenizer, Tokenizer, TokenizerP
 from ..tokenizers.sentencepiece import check_piece
 
 Value = TypeVar("Value", bool, int, float, str)
+# A tokenizer, and the other program's id of each of its ids, or None for a row of zeros.
+TokenizerAndRows = tuple[Tokenizer, Sequence[int | None]]
 
 # The limit for vocabularies and SentencePiece models: far above what any model needs.
 MAX_VOCABULARY_BYTES = 16 * 2**20
@@ -69,9 +70,9 @@ class PretrainedModel(NamedTuple):
 
 @contextlib.contextmanager
 def reading(path: pathlib.Path, *damages: type[Exception]) -> Iterator[None]:
-    """Turns a ConfigError about what a file holds into an InvalidFileError that names the file.
+    """Turns a ConfigError about the content of a file into an InvalidFileError that names it.
 
-    So it does with `damages`, which libraries raise for damaged files.
+    It does the same with `damages`, which libraries raise for damaged files.
     """
     try:
         yield
@@ -125,9 +126,8 @@ def require_supported(
     for name, values in supported.items():
         value = options.get(name)
         # In Python, True equals 1.
-        if value is not None and (type(value), value) not in [
-            (type(known), known) for known in values
-        ]:
+        typed_values = [(type(known), known) for known in values]
+        if value is not None and (type(value), value) not in typed_values:
             raise ConfigError(f"the option {name}: {shown(value)} is not supported")
 
 
@@ -135,9 +135,8 @@ def require_file(path: pathlib.Path) -> None:
     """Refuses directories, and pipes that never end."""
     # Unlike `path.is_file()`, this is False also for a name that is too long for any file.
     if not os.path.isfile(path):
-        raise InvalidFileError(
-            f"{path}: {'this is no file' if os.path.exists(path) else 'the file is missing'}"
-        )
+        reason = "this is no file" if os.path.exists(path) else "the file is missing"
+        raise InvalidFileError(f"{path}: {reason}")
 
 
 def array_name(filename: str) -> str:
@@ -148,8 +147,7 @@ def array_name(filename: str) -> str:
 
 
 class Tokenizers(NamedTuple):
-    """The tokenizers of a folder; `source_rows` and `target_rows` are those of
-    `PretrainedModel`."""
+    """The tokenizers of a folder, with the rows of `PretrainedModel`."""
 
     config: TokenizerConfig
     pair: TokenizerPair
@@ -157,21 +155,16 @@ class Tokenizers(NamedTuple):
     target_rows: Sequence[int | None]
 
     @classmethod
-    def of(
-        cls,
-        source: tuple[Tokenizer, Sequence[int | None]],
-        target: tuple[Tokenizer, Sequence[int | None]],
-    ) -> "Tokenizers":
-        """Joins what `read_tokenizer` returned of both languages; equal tokenizers become the same
-        one."""
-        is_shared = source[0].file_content == target[0].file_content
-        pair = TokenizerPair(source[0], source[0] if is_shared else target[0])
-        return cls(
-            TokenizerConfig("sentencepiece", pair.target.vocab_size, is_shared),
-            pair,
-            source[1],
-            target[1],
-        )
+    def of(cls, source: TokenizerAndRows, target: TokenizerAndRows) -> "Tokenizers":
+        """Joins the tokenizers of both languages; equal ones become the same object."""
+        source_tokenizer, source_rows = source
+        target_tokenizer, target_rows = target
+        is_shared = source_tokenizer.file_content == target_tokenizer.file_content
+        if is_shared:
+            target_tokenizer = source_tokenizer
+        pair = TokenizerPair(source_tokenizer, target_tokenizer)
+        config = TokenizerConfig("sentencepiece", pair.target.vocab_size, is_shared)
+        return cls(config, pair, source_rows, target_rows)
 
 
 def read_tokenizer(
@@ -180,12 +173,14 @@ def read_tokenizer(
     ids_path: pathlib.Path,
     num_rows: int,
     start_id: int | None = None,
-) -> tuple[Tokenizer, list[int | None]]:
-    """Makes a tokenizer of a SentencePiece model and the ids of pieces, which were read from
-    `ids_path`.
+) -> TokenizerAndRows:
+    """Makes a tokenizer of a SentencePiece model and the ids of pieces.
 
-    The model has `num_rows` ids, and its translations begin with `start_id`, or with zeros. Returns
-    also the other program's id of each id of the tokenizer, or None if it has none.
+    Args:
+        path: the SentencePiece model.
+        ids_path: the file that the ids were read from, for messages.
+        num_rows: the number of the model's ids.
+        start_id: the id that translations begin with. Defaults to None: zeros.
 
     Raises:
         InvalidFileError: `path` is no SentencePiece model, the ids are not those from 0 to
@@ -196,9 +191,8 @@ def read_tokenizer(
         require(size == num_rows, "the number of pieces", f"the model's {num_rows}", size)
         if sorted(ids.values()) != list(range(size)):
             raise ConfigError(f"the ids must be those from 0 to {size - 1}, each once")
-        require(
-            start_id is None or 0 <= start_id < size, "the start id", f"0 to {size - 1}", start_id
-        )
+        is_known = start_id is None or 0 <= start_id < size
+        require(is_known, "the start id", f"0 to {size - 1}", start_id)
         for piece in ids:
             check_piece(piece)
         for piece in (_END, _UNKNOWN):
@@ -216,15 +210,14 @@ def read_tokenizer(
 
 
 def tie_embeddings(weights: Mapping[str, np.ndarray]) -> Literal["none", "target", "all"]:
-    """Returns what `TransformerConfig` calls the way in which the weights of a file are shared."""
+    """Returns the value of `TransformerConfig.tie_embeddings` for the weights of a file."""
     if "logits/kernel" in weights:
         return "none"
     return "target" if "source_embedding" in weights else "all"
 
 
 def as_weight(name: str, array: np.ndarray) -> np.ndarray:
-    """Returns a file's array as the weight with our name: finite numbers of float32, a matrix or a
-    vector."""
+    """Returns a file's array as a weight: finite numbers of float32, a matrix or a vector."""
     if name.endswith(("kernel", "embedding", "positions")):
         require(array.ndim == 2, f"the weight {name}", "a matrix", array.shape)
     else:
@@ -254,41 +247,33 @@ def write_model_dir(model: PretrainedModel, path: pathlib.Path) -> pathlib.Path:
 
 
 def check_weights(model: PretrainedModel) -> None:
-    """Compares the arrays of a file with the weights that its options ask for, before there is
-    memory for these.
+    """Compares the arrays of a file with the weights that its options ask for.
+
+    It allocates no memory for these.
 
     Raises:
         InvalidFileError: A weight is missing, is one too many, or has another shape.
     """
     with reading(model.path):
-        depths = zip(("encoder", "decoder"), model.config.model.depths, strict=True)
-        # A thousand layers would take minutes to build.
-        layers = {
-            f"{side}/{i}/attention/query/kernel" for side, depth in depths for i in range(depth)
-        }
+        encoder_layers, decoder_layers = model.config.model.depths
+        # Look for one weight of each layer first: a thousand layers would take minutes to build.
+        layers = {f"encoder/{i}/attention/query/kernel" for i in range(encoder_layers)}
+        layers |= {f"decoder/{i}/attention/query/kernel" for i in range(decoder_layers)}
         _refuse(layers - model.weights.keys(), "is missing")
         # Only describe the variables; do not create them.
         with keras.StatelessScope(initialize_variables=False):
-            shapes = {
-                name: list(variable.shape)
-                for name, variable in named_weights(
-                    build_transformer(model.config.model, dtype="float32")
-                )
-            }
+            transformer = build_transformer(model.config.model, dtype="float32")
+            shapes = {name: list(variable.shape) for name, variable in named_weights(transformer)}
         _refuse(shapes.keys() - model.weights.keys(), "is missing")
         _refuse(model.weights.keys() - shapes.keys(), "is one too many")
         for name, shape in shapes.items():
             if name in _VOCABULARY_AXES:
-                shape[_VOCABULARY_AXES[name]] = 1 + max(
-                    row for row in model.rows_of(name) if row is not None
-                )
+                # A file has a row for each of the other program's ids.
+                last_row = max(row for row in model.rows_of(name) if row is not None)
+                shape[_VOCABULARY_AXES[name]] = 1 + last_row
             received = model.weights[name].shape
-            require(
-                received == tuple(shape),
-                f"the weight {name}",
-                f"of the shape {tuple(shape)}",
-                received,
-            )
+            rule = f"of the shape {tuple(shape)}"
+            require(received == tuple(shape), f"the weight {name}", rule, received)
 
 
 def _refuse(names: Set[str], problem: str) -> None:
@@ -312,8 +297,10 @@ def model_axis(name: str) -> int | None:
 
 def _converted(name: str, model: PretrainedModel) -> np.ndarray:
     array = model.weights[name]
-    if (axis := _VOCABULARY_AXES.get(name)) is not None:
-        rows, missing = list(model.rows_of(name)), 0.0
+    if name in _VOCABULARY_AXES:
+        axis = _VOCABULARY_AXES[name]
+        rows = list(model.rows_of(name))
+        missing = 0.0
         if name == "logits/bias":
             missing = _NEVER_CHOSEN_LOGIT
             # The start id may be the id of another token in the other program.
@@ -321,12 +308,16 @@ def _converted(name: str, model: PretrainedModel) -> np.ndarray:
                 rows[Tokenizer.start_id] = None
         array = np.take(array, [row or 0 for row in rows], axis)
         np.moveaxis(array, axis, 0)[[row is None for row in rows]] = missing
-    if (axis := model_axis(name)) is not None:
-        array = np.take(array, interleaved(array.shape[axis]), axis=axis)
+    axis_of_model = model_axis(name)
+    if axis_of_model is not None:
+        order = interleaved(array.shape[axis_of_model])
+        array = np.take(array, order, axis=axis_of_model)
     return array
 
 
 def interleaved(d_model: int) -> np.ndarray:
-    """Returns our order of the model axis, in which sines and cosines alternate; others have all
-    sines first."""
+    """Returns our order of the model axis, in which sines and cosines alternate.
+
+    Other programs have all sines first.
+    """
     return np.arange(d_model).reshape(2, -1).T.ravel()

@@ -51,6 +51,5 @@ def load_tokenizers(directory: str | os.PathLike[str], config: TokenizerConfig) 
 
 
 def tokenizer_filenames(config: TokenizerConfig) -> tuple[str, ...]:
-    """Returns the names of the tokenizer files in a model directory: the shared one, or source and
-    target."""
+    """Returns the names of the tokenizer files: one, or one for each language."""
     return _CLASSES[config.kind].filenames(config.shared)

@@ -23,7 +23,9 @@ from .tokenizer import NUM_PLACEHOLDERS, Texts, Tokenizer
 # character that Unicode reserves for programs; where a text itself has it, it is escaped by a
 # letter that no mark has.
 MARK = "\ufdd0"
-ESCAPED_MARK, _KEPT, _WORD = MARK + "o", MARK + "k", MARK + "w"
+ESCAPED_MARK = MARK + "o"
+_KEPT = MARK + "k"
+_WORD = MARK + "w"
 
 _LETTERS = r"\p{Latin}\p{Greek}\p{Cyrillic}\p{M}"
 _IN_URL = rf"{_LETTERS}0-9\-._~:/?#@!$&'*+,;=%\[\]"
@@ -31,7 +33,10 @@ _URL = (
     rf"(?:(?:https?|ftp|HTTPS?|FTP)://|www\.)(?:[{_IN_URL}]|\([{_IN_URL}]*\))*"
     rf"(?:[{_LETTERS}0-9\-_~/#@$&*+=%]|\([{_IN_URL}]*\))"
 )
-_EMAIL = rf"[{_LETTERS}0-9](?:[{_LETTERS}0-9._%+\-]*)@[{_LETTERS}0-9\-]+(?:\.[{_LETTERS}0-9\-]+)*\.[{_LETTERS}]{{2,}}"
+_EMAIL = (
+    rf"[{_LETTERS}0-9](?:[{_LETTERS}0-9._%+\-]*)"
+    rf"@[{_LETTERS}0-9\-]+(?:\.[{_LETTERS}0-9\-]+)*\.[{_LETTERS}]{{2,}}"
+)
 _BRACES = r"[$%#]?(?:\{\{[^{}\r\n]*\}\}|\{[^{}\s\pZ]*\})"
 # No letter may follow, or "50%ige" would count as a format.
 _FORMAT = (
@@ -46,8 +51,10 @@ SPACES = r"\s\v\x{85}\p{Z}"
 
 
 class Divided(NamedTuple):
-    """Texts divided at the spans that must stay as they are: texts and spans in turn are the
-    whole."""
+    """Texts divided at the spans that must stay as they are.
+
+    Joined in turn, texts and spans are the whole.
+    """
 
     # The text before, between and after the spans.
     texts: Annotated[Tensor, "string (n, NUM_PLACEHOLDERS + 1)"]
@@ -61,27 +68,22 @@ class Divided(NamedTuple):
 
 
 def span_finder(decoding: DecodingConfig, tokenizers: Iterable[Tokenizer]) -> "SpanFinder | None":
-    """Returns what finds the spans of a configuration; None if placeholders are off.
+    """Returns the finder of a configuration; None if placeholders are off.
 
     Raises:
         ConfigError: A vocabulary has no placeholders, or terms cannot be kept.
     """
     if not decoding.placeholders:
         return None
-    has_placeholders = all(
-        len(tokenizer.placeholder_ids) == NUM_PLACEHOLDERS for tokenizer in tokenizers
-    )
-    require(
-        has_placeholders,
-        "decoding.placeholders",
-        "false for a vocabulary without placeholders",
-        True,
-    )
+    rule = "false for a vocabulary without placeholders"
+    for tokenizer in tokenizers:
+        has_placeholders = len(tokenizer.placeholder_ids) == NUM_PLACEHOLDERS
+        require(has_placeholders, "decoding.placeholders", rule, True)
     return SpanFinder(decoding.keep or ())
 
 
 class SpanFinder:
-    """Finds what must stay as it is.
+    """Finds the spans of a text that must stay as they are.
 
     These are URLs, e-mail addresses, `{names}` and `{{ names }}`, formats such as `%s` and `%1$d`,
     tags such as `<b>`, and given terms where they are whole words. The first `NUM_PLACEHOLDERS` of
@@ -99,12 +101,10 @@ class SpanFinder:
     def __init__(self, terms: Sequence[str] = ()) -> None:
         self._terms = None
         if terms:
-            # The longer of two terms at one place is kept. RE2 refuses what `regex.escape` makes of
-            # no-break spaces.
-            worded = (
-                re.escape(_in_words(term)) for term in sorted(set(terms), key=len, reverse=True)
-            )
-            self._terms = "|".join(worded)
+            # The longer of two terms at one place is kept.
+            longest_first = sorted(set(terms), key=len, reverse=True)
+            # `re.escape`, because RE2 refuses no-break spaces as `regex.escape` escapes them.
+            self._terms = "|".join(re.escape(_in_words(term)) for term in longest_first)
             try:
                 tf.strings.regex_replace("", self._terms, "")
             except tf.errors.InvalidArgumentError:
@@ -114,13 +114,11 @@ class SpanFinder:
 
     def divide(self, texts: Texts) -> Divided:
         """Divides texts; bytes that are not UTF-8 are read as U+FFFD."""
-        return _divided(
-            self._marked(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"))
-        )
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+        return _divided(self._marked(texts))
 
     def parts(self, texts: Texts) -> Annotated[tf.RaggedTensor, "string (n, None)"]:
-        """Returns the parts of texts in valid UTF-8: in turn, what is between spans, and all
-        spans."""
+        """Divides texts in valid UTF-8; every second part, from the second on, is a span."""
         return parts_between(_KEPT, self._marked(texts))
 
     def _marked(self, texts: Tensor) -> Tensor:
@@ -134,17 +132,15 @@ class SpanFinder:
         between = tf.strings.regex_replace(words, _WORD, "")
         is_kept = tf.ragged.range(parts.row_lengths()).flat_values % 2 == 1
         kept = tf.strings.join([_KEPT, parts.flat_values, _KEPT])
-        return tf.strings.reduce_join(
-            parts.with_flat_values(tf.where(is_kept, kept, between)), axis=1
-        )
+        joined = parts.with_flat_values(tf.where(is_kept, kept, between))
+        return tf.strings.reduce_join(joined, axis=1)
 
 
 def _in_words(term: str) -> str:
     if not term.strip():
         raise ConfigError(f"a term that is kept must not be blank; received {shown(term)}")
-    return regex.sub(
-        f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}", term.strip().replace(MARK, ESCAPED_MARK)
-    )
+    escaped = term.strip().replace(MARK, ESCAPED_MARK)
+    return regex.sub(f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}", escaped)
 
 
 def parts_between(mark: str, marked: Texts) -> tf.RaggedTensor:
@@ -173,8 +169,9 @@ def _keeping(divided: Divided, is_kept: Annotated[Tensor, "bool (n, NUM_PLACEHOL
 def in_common(
     source: Divided, target: Divided
 ) -> tuple[Divided, Divided, Annotated[Tensor, "int32 (n, 8)"]]:
-    """Keeps the spans that both sides of a pair have, as often as both have them; the others become
-    text.
+    """Keeps the spans that both sides of a pair have, as often as both have them.
+
+    The others become text.
 
     Returns:
         Source and target, and the placeholder of each of the target's spans, which is that of the
@@ -190,23 +187,24 @@ def in_common(
 def numbered_as(
     source: Divided, target: Divided
 ) -> tuple[Divided, Annotated[Tensor, "int32 (n, 8)"]]:
-    """Keeps the spans of targets that their sources have, and gives them the placeholders of the
-    sources."""
+    """Keeps the spans of targets that their sources have, with the placeholders of the sources."""
     return _numbered(target, _partners(target, source), source.numbers)
 
 
 def _partners(target: Divided, source: Divided) -> Annotated[Tensor, "int32 (n, 8)"]:
-    """The place of each target span among those of its source, -1 for none; equal spans are matched
-    in order."""
+    """Returns the place of each target span among the spans of its source; -1 for none.
+
+    Equal spans are matched in their order.
+    """
 
     def occurrences(spans: Tensor) -> Tensor:
         is_before = np.tri(NUM_PLACEHOLDERS, k=-1, dtype="int32")
         is_equal = tf.cast(tf.equal(spans[:, :, None], spans[:, None, :]), tf.int32)
         return tf.reduce_sum(is_equal * is_before, axis=2)
 
-    is_same = tf.equal(target.spans[:, :, None], source.spans[:, None, :]) & tf.equal(
-        occurrences(target.spans)[:, :, None], occurrences(source.spans)[:, None, :]
-    )
+    is_same = tf.equal(target.spans[:, :, None], source.spans[:, None, :])
+    target_occurrences = occurrences(target.spans)[:, :, None]
+    is_same &= tf.equal(target_occurrences, occurrences(source.spans)[:, None, :])
     is_same &= tf.not_equal(target.spans, "")[:, :, None]
     places = tf.argmax(tf.cast(is_same, tf.int32), axis=2, output_type=tf.int32)
     return tf.where(tf.reduce_any(is_same, axis=2), places, -1)
@@ -214,7 +212,6 @@ def _partners(target: Divided, source: Divided) -> Annotated[Tensor, "int32 (n, 
 
 def _numbered(target: Divided, partner: Tensor, numbers: Tensor) -> tuple[Divided, Tensor]:
     is_kept = partner >= 0
-    kept_numbers = tf.ragged.boolean_mask(
-        tf.gather(numbers, tf.maximum(partner, 0), batch_dims=1), is_kept
-    )
+    partner_numbers = tf.gather(numbers, tf.maximum(partner, 0), batch_dims=1)
+    kept_numbers = tf.ragged.boolean_mask(partner_numbers, is_kept)
     return _keeping(target, is_kept), kept_numbers.to_tensor(-1, shape=[None, NUM_PLACEHOLDERS])

@@ -1,5 +1,4 @@
-"""SentencePiece subwords, of models that this package trains and of those of other programs, inside
-the graph.
+"""SentencePiece models of this package and of other programs, inside the TensorFlow graph.
 
 Model files are checked before a library that trusts them reads them: the C++ code of SentencePiece
 follows the offsets in a file without looking where they lead, and ends the process where it meets
@@ -33,8 +32,10 @@ from .tokenizer import NUM_PLACEHOLDERS, Tokenizer
 
 # SentencePiece writes a space as U+2581 and reads every U+2581 as a space. A text's own U+2581 is
 # therefore escaped, with a character that is escaped in turn.
-SPACE, _ESCAPE = "\u2581", "\u241b"
-_ESCAPED_SPACE, _ESCAPED_ESCAPE = _ESCAPE + "_", _ESCAPE + "."
+SPACE = "\u2581"
+_ESCAPE = "\u241b"
+_ESCAPED_SPACE = _ESCAPE + "_"
+_ESCAPED_ESCAPE = _ESCAPE + "."
 # The replacements, in the order in which they are applied.
 ESCAPES = {_ESCAPE: _ESCAPED_ESCAPE, SPACE: _ESCAPED_SPACE}
 # The pieces of bytes, which spell unknown characters.
@@ -107,39 +108,34 @@ class SentencePieceTokenizer(Tokenizer):
         self._subwords = load_subwords(model, tf.int32)
         special = [piece.piece for piece in proto.pieces[:4]]
         expected = ["<pad>", "<unk>", "<s>", "</s>"]
-        require(
-            special == expected,
-            "special pieces",
-            f"{', '.join(expected)}, with the ids 0 to 3",
-            special,
-        )
+        rule = f"{', '.join(expected)}, with the ids 0 to 3"
+        require(special == expected, "special pieces", rule, special)
 
     def segment(self, parts: Tensor) -> tf.RaggedTensor:
         parts = tf.strings.regex_replace(parts, _ESCAPE, _ESCAPED_ESCAPE)
         return self._subwords.tokenize(tf.strings.regex_replace(parts, SPACE, _ESCAPED_SPACE))
 
     def join(self, token_ids: tf.RaggedTensor) -> tf.Tensor:
-        parts = tf.strings.regex_replace(
-            self._subwords.detokenize(token_ids), _ESCAPED_SPACE, SPACE
-        )
+        parts = self._subwords.detokenize(token_ids)
+        parts = tf.strings.regex_replace(parts, _ESCAPED_SPACE, SPACE)
         return tf.strings.regex_replace(parts, _ESCAPE + r"\.", _ESCAPE)
 
     def unknown_ids(self) -> list[int]:
         pieces = self.pieces(range(self.vocab_size))
-        return [
-            self.unk_id,
-            *(token_id for token_id, piece in enumerate(pieces) if _BYTE.fullmatch(piece)),
-        ]
+        byte_ids = [token_id for token_id, piece in enumerate(pieces) if _BYTE.fullmatch(piece)]
+        return [self.unk_id, *byte_ids]
 
     def id_to_piece(self, token_ids: Tensor) -> tf.Tensor:
         return self._subwords.id_to_string(token_ids)
 
     @classmethod
     def with_placeholders(cls, model: bytes, terms: bool = False) -> "SentencePieceTokenizer":
-        """Makes a tokenizer of a SentencePiece model file, of pieces for terms, and of
-        placeholders, its last ids."""
+        """Adds placeholders, and before them pieces for terms if asked for, to a model file."""
         proto = parse_model(model)
-        for piece in (*(cls.term_pieces if terms else ()), *cls.placeholder_pieces):
+        added = cls.placeholder_pieces
+        if terms:
+            added = cls.term_pieces + added
+        for piece in added:
             proto.pieces.append(SentencePiece(piece=piece, score=0.0, type=SentencePiece.CONTROL))
         proto.trainer_spec.vocab_size = len(proto.pieces)
         return cls(proto.SerializeToString())
@@ -168,13 +164,10 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
 
     def __init__(self, model: bytes) -> None:
         proto = parse_model(model)
-        vocab_size, num_pieces = proto.trainer_spec.vocab_size, len(proto.pieces)
-        require(
-            0 < vocab_size <= num_pieces,
-            "the vocabulary's size",
-            f"1 to {num_pieces:,}, the pieces",
-            vocab_size,
-        )
+        vocab_size = proto.trainer_spec.vocab_size
+        num_pieces = len(proto.pieces)
+        rule = f"1 to {num_pieces:,}, the pieces"
+        require(0 < vocab_size <= num_pieces, "the vocabulary's size", rule, vocab_size)
         self.vocabulary = tuple(piece.piece for piece in proto.pieces[:vocab_size])
         special = self.vocabulary[:4]
         expected = f"{', '.join(self.special_pieces)}, in front"
@@ -227,34 +220,29 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         proto = parse_model(model)
         known = {piece.piece: piece for piece in proto.pieces}
         spells_with_bytes = any(piece.type == SentencePiece.BYTE for piece in proto.pieces)
-        require(
-            not spells_with_bytes,
-            "the SentencePiece model",
-            "without byte fallback",
-            "one with byte fallback",
-        )
+        name, rule = "the SentencePiece model", "without byte fallback"
+        require(not spells_with_bytes, name, rule, "one with byte fallback")
         unknown = [piece.piece for piece in proto.pieces if piece.type == SentencePiece.UNKNOWN]
         ordered = [*cls.special_pieces, *vocabulary]
         for piece in vocabulary:
             check_piece(piece)
-        expected = f"of different pieces, and without {', '.join(cls.special_pieces)}"
-        require(
-            len(set(ordered)) == len(ordered), "the vocabulary", expected, "one with repetitions"
-        )
+        are_different = len(set(ordered)) == len(ordered)
+        rule = f"of different pieces, and without {', '.join(cls.special_pieces)}"
+        require(are_different, "the vocabulary", rule, "one with repetitions")
         rest = [piece for piece in known if piece not in {*ordered, *unknown}]
         del proto.pieces[:]
-        for piece in (*ordered, *rest):
-            # No text is segmented into control pieces. BPE looks up single characters and may find
-            # unused pieces only.
-            kind = SentencePiece.CONTROL if len(piece) > 1 else SentencePiece.UNUSED
-            default = SentencePiece(piece=piece, score=0.0, type=kind)
-            proto.pieces.append(
-                default if piece in cls.special_pieces else known.get(piece, default)
-            )
+        for piece in [*ordered, *rest]:
+            if piece in known and piece not in cls.special_pieces:
+                proto.pieces.append(known[piece])
+            else:
+                # No text is segmented into control pieces. BPE looks up single characters and may
+                # find unused pieces only.
+                kind = SentencePiece.CONTROL if len(piece) > 1 else SentencePiece.UNUSED
+                proto.pieces.append(SentencePiece(piece=piece, score=0.0, type=kind))
         proto.pieces[cls.unk_id].type = SentencePiece.UNKNOWN
         proto.trainer_spec.vocab_size = len(ordered)
-        # Texts that SentencePiece would segment whenever it loads the file, with the pieces that it
-        # had.
+        # SentencePiece would segment these texts whenever it loads the file, and expect the pieces
+        # that it had.
         proto.ClearField("self_test_data")
         return cls(proto.SerializeToString())
 
@@ -273,29 +261,21 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
             spec.pad_piece: spec.pad_id,
         }
         special = {piece: token_id for piece, token_id in special.items() if token_id >= 0}
-        defined = [
-            piece
-            for piece in (*spec.control_symbols, *spec.user_defined_symbols)
-            if piece not in special
-        ]
-        types = dict.fromkeys((*special, *defined), SentencePiece.CONTROL)
+        symbols = [*spec.control_symbols, *spec.user_defined_symbols]
+        defined = [piece for piece in symbols if piece not in special]
+        types = dict.fromkeys([*special, *defined], SentencePiece.CONTROL)
         types |= dict.fromkeys(spec.user_defined_symbols, SentencePiece.USER_DEFINED)
         types[spec.unk_piece] = SentencePiece.UNKNOWN
-        # Pieces that were added for the vocabulary are of other types, or unused and without a
-        # score.
-        ordinary = [
-            piece
-            for piece in proto.pieces
-            if piece.piece not in types
-            and (
-                piece.type == SentencePiece.NORMAL
-                or (piece.type == SentencePiece.UNUSED and piece.score != 0)
-            )
-        ]
+        ordinary = []
+        for piece in proto.pieces:
+            # Pieces that were added for the vocabulary are of other types, or have no score.
+            is_unused = piece.type == SentencePiece.UNUSED and piece.score != 0
+            is_original = is_unused or piece.type == SentencePiece.NORMAL
+            if is_original and piece.piece not in types:
+                ordinary.append(piece)
         ordinary.sort(key=lambda piece: (-piece.score, piece.piece))
-        pieces = [
-            SentencePiece(piece=piece, score=0.0, type=types[piece]) for piece in defined
-        ] + ordinary
+        pieces = [SentencePiece(piece=piece, score=0.0, type=types[piece]) for piece in defined]
+        pieces += ordinary
         for piece, token_id in sorted(special.items(), key=operator.itemgetter(1)):
             pieces.insert(token_id, SentencePiece(piece=piece, score=0.0, type=types[piece]))
         del proto.pieces[:]
@@ -305,43 +285,33 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
 
 
 def parse_model(content: bytes) -> ModelProto:
-    """Parses the content of a SentencePiece model file, which SentencePiece can then load and use
-    on any text.
+    """Parses and checks the content of a SentencePiece model file.
+
+    SentencePiece can then load it and use it on any text.
 
     Raises:
         ConfigError: It is not such a file, or breaks a rule of the format.
     """
+    size = len(content)
+    rule = f"at most {_MAX_BYTES:,} bytes"
+    require(size <= _MAX_BYTES, "the size of the SentencePiece model", rule, size)
     try:
-        size = len(content)
-        require(
-            size <= _MAX_BYTES,
-            "the size of the SentencePiece model",
-            f"at most {_MAX_BYTES:,} bytes",
-            size,
-        )
         proto = ModelProto.FromString(content)
         num_pieces = len(proto.pieces)
-        require(
-            num_pieces <= _MAX_PIECES,
-            "the number of pieces",
-            f"at most {_MAX_PIECES:,}",
-            num_pieces,
-        )
+        rule = f"at most {_MAX_PIECES:,}"
+        require(num_pieces <= _MAX_PIECES, "the number of pieces", rule, num_pieces)
         pieces = [(piece.piece, piece.score, piece.type) for piece in proto.pieces]
     except DecodeError:
         pieces = []
     if not pieces:
         raise ConfigError(
-            f"model must be the content of a SentencePiece model file; received {len(content):,} "
-            f"other bytes"
+            "model must be the content of a SentencePiece model file; "
+            f"received {len(content):,} other bytes"
         )
     model_type = proto.trainer_spec.model_type
-    require(
-        model_type in _MODEL_TYPES,
-        "the type of the SentencePiece model",
-        "unigram (1) or BPE (2)",
-        model_type,
-    )
+    rule = "unigram (1) or BPE (2)"
+    is_known = model_type in _MODEL_TYPES
+    require(is_known, "the type of the SentencePiece model", rule, model_type)
     _check_pieces(pieces)
     for spec in (proto.normalizer_spec, proto.denormalizer_spec):
         _check_character_map(spec.precompiled_charsmap)
@@ -360,8 +330,7 @@ def load_subwords(content: bytes, out_type: tf.DType) -> SentencepieceTokenizer:
     try:
         # SentencePiece warns that the text is not normalized, which is intended.
         with silenced():
-            # Loaded from a SavedModel, two tokenizers of one name would both use the model of the
-            # first.
+            # In a SavedModel, two tokenizers with the same name would both use the first model.
             name = f"SentencePiece_{hashlib.sha256(content).hexdigest()[:16]}"
             return SentencepieceTokenizer(content, out_type=out_type, name=name)
     except tf.errors.OpError as error:
@@ -401,12 +370,8 @@ def _check_pieces(pieces: list[tuple[str, float, int]]) -> None:
     for piece, score, kind in pieces:
         check_piece(piece)
         # BPE begins with characters, and where it finds such a piece, it stops with an error.
-        require(
-            kind != SentencePiece.CONTROL or len(piece) > 1,
-            "a control piece",
-            "longer than a character",
-            piece,
-        )
+        can_be_control = kind != SentencePiece.CONTROL or len(piece) > 1
+        require(can_be_control, "a control piece", "longer than a character", piece)
         require(piece not in seen, "the pieces", "different", piece)
         seen.add(piece)
         if not math.isfinite(score):
@@ -415,24 +380,19 @@ def _check_pieces(pieces: list[tuple[str, float, int]]) -> None:
             )
     for piece in defined_by_users:
         num_nested = sum(piece[:end] in defined_by_users for end in range(1, len(piece) + 1))
-        require(
-            num_nested <= _MAX_NESTED,
-            "a piece",
-            f"the beginning of at most {_MAX_NESTED} others",
-            piece,
-        )
+        rule = f"the beginning of at most {_MAX_NESTED} others"
+        require(num_nested <= _MAX_NESTED, "a piece", rule, piece)
     num_unknown = sum(kind == SentencePiece.UNKNOWN for *_, kind in pieces)
     require(num_unknown == 1, "the number of unknown pieces", "1", num_unknown)
 
 
 def _check_character_map(content: bytes) -> None:
-    """Checks a `precompiled_charsmap`: the size of a trie, the trie, and the texts that its values
-    point into.
+    """Checks a `precompiled_charsmap`: the size of a trie, the trie, and texts.
 
-    The trie is a double array of darts-clone. A unit with bit 31 is a value. Another one is a place
-    in a text: its low byte is the byte that leads to it from its parent, bit 8 says whether a text
-    ends here, and the rest is an offset. The children of the unit at i are at `(i ^ offset) ^
-    byte`, and its value is at `i ^ offset`.
+    The values of the trie are places in the texts. It is a double array of darts-clone. A unit with
+    bit 31 is a value. Another one is a place in a text: its low byte is the byte that leads to it
+    from its parent, bit 8 says whether a text ends here, and the rest is an offset. The children of
+    the unit at i are at `(i ^ offset) ^ byte`, and its value is at `i ^ offset`.
     """
     if not content:
         return
@@ -458,21 +418,24 @@ def _check_character_map(content: bytes) -> None:
 
 
 def _is_safe_trie(units: np.ndarray, texts: bytes) -> bool:
-    """Whether every search stays in the array, matches at most `_MAX_NESTED` times, and finds the
-    start of a text."""
+    """Returns whether every search in a trie is safe.
+
+    A safe search stays in the array, matches at most `_MAX_NESTED` times, and finds the start of a
+    text.
+    """
     places = np.arange(len(units), dtype=np.int64)
     offsets = (units >> 10).astype(np.int64) << ((units & (1 << 9)) >> 6)
-    # What a unit's children, and its value, are counted from.
+    # The children and the value of a unit are counted from its base.
     bases = places ^ offsets
     inner = np.flatnonzero(units >> 31 == 0)
+    parent_bases = inner ^ (units[inner] & 0xFF)
     children = collections.defaultdict(list)
-    for parent_base, place in zip(
-        (inner ^ (units[inner] & 0xFF)).tolist(), inner.tolist(), strict=True
-    ):
+    for parent_base, place in zip(parent_bases.tolist(), inner.tolist(), strict=True):
         children[parent_base].append(place)
-    base_of, is_end = bases.tolist(), (units >> 8 & 1).tolist()
-    # How many texts at most end on the way to a base. The root's own mark of an end is never looked
-    # at.
+    base_of = bases.tolist()
+    is_end = (units >> 8 & 1).tolist()
+    # How many texts at most end on the way to a base. A search does not look at the root's own
+    # mark of an end.
     num_ends = {base_of[0]: 0}
     waiting = [base_of[0]]
     while waiting:

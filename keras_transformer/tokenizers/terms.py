@@ -1,4 +1,4 @@
-"""Terms whose translation is given, and how a source tells a model of them.
+"""Terms whose translation is given: how a source tells a model about them.
 
 The translation is written beside the term, between pieces that no text is segmented into (Dinu et
 al. 2019, "Training Neural Machine Translation to Apply Terminology Constraints"): `A {term} dog
@@ -24,7 +24,9 @@ NUM_TERM_PIECES = 3
 # Marks that are put into a text: one stands for the mark if the text has it already, one separates
 # a term, its translation and the text around them, and one stands before and after each word.
 _MARK = "\ufdd1"
-_ESCAPED_MARK, _SEPARATOR, _WORD = _MARK + "\ufdd2", _MARK + "\ufdd3", _MARK + "\ufdd4"
+_ESCAPED_MARK = _MARK + "\ufdd2"
+_SEPARATOR = _MARK + "\ufdd3"
+_WORD = _MARK + "\ufdd4"
 # Large enough that two terms rarely share a number.
 _NUM_HASHES = 2**63 - 1
 
@@ -35,8 +37,7 @@ def escaped(text: str) -> str:
 
 
 def annotated(term: str, translation: str) -> str:
-    """Returns a term with its translation as `segment_annotated` reads it; both are escaped
-    already."""
+    """Returns a term with its translation for `segment_annotated`; both are already escaped."""
     return f"{_SEPARATOR}{term}{_SEPARATOR}{translation}{_SEPARATOR}"
 
 
@@ -59,12 +60,10 @@ class Glossary:
     """
 
     def __init__(self, terms: Mapping[str, str]) -> None:
+        capitalized = {_capitalized(term): translation for term, translation in terms.items()}
         translations = {}
         # A term with a capital of its own goes before one whose first letter became one.
-        for term, translation in [
-            *((_capitalized(term), terms[term]) for term in terms),
-            *terms.items(),
-        ]:
+        for term, translation in [*capitalized.items(), *terms.items()]:
             words = regex.sub(f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}", escaped(term))
             translations[words] = escaped(translation)
         keys = tf.strings.to_hash_bucket_fast(list(translations), _NUM_HASHES).numpy()
@@ -73,9 +72,10 @@ class Glossary:
         values = list(translations.values())
         self._translations = [values[place] for place in order]
         # In reverse order, a longer term comes before its beginning. RE2 also finds common
-        # beginnings then, and needs less memory. The space before a term belongs to it, as to any
-        # word.
-        self._pattern = f" ?(?:{'|'.join(map(re.escape, sorted(translations, reverse=True)))})"
+        # beginnings then, and needs less memory.
+        alternatives = "|".join(map(re.escape, sorted(translations, reverse=True)))
+        # The space before a term belongs to it, as to any word.
+        self._pattern = f" ?(?:{alternatives})"
         try:
             with silenced():
                 tf.strings.regex_replace("", self._pattern, "")
@@ -95,9 +95,8 @@ class Glossary:
         parts, is_term = self._parts(texts)
         flat = parts.flat_values
         space = tf.where(tf.strings.regex_full_match(flat, "(?s) .*"), " ", "")
-        term = tf.strings.join(
-            [_SEPARATOR, flat, _SEPARATOR, space, self._look_up(flat), _SEPARATOR]
-        )
+        translation = self._look_up(flat)
+        term = tf.strings.join([_SEPARATOR, flat, _SEPARATOR, space, translation, _SEPARATOR])
         flat = tf.strings.regex_replace(tf.where(is_term.flat_values, term, flat), _WORD, "")
         return tf.strings.reduce_join(parts.with_flat_values(flat), axis=1)
 
@@ -111,16 +110,17 @@ class Glossary:
 
     def _look_up(self, terms: Tensor) -> Tensor:
         """The translations of terms; the result is arbitrary for texts that are no terms."""
-        keys = tf.strings.to_hash_bucket_fast(
-            tf.strings.regex_replace(terms, "^ ", ""), _NUM_HASHES
-        )
+        terms = tf.strings.regex_replace(terms, "^ ", "")
+        keys = tf.strings.to_hash_bucket_fast(terms, _NUM_HASHES)
         places = tf.minimum(tf.searchsorted(self._keys, keys), len(self._keys) - 1)
         return tf.gather(tf.constant(self._translations), places)
 
 
 def segment_annotated(tokenizer: Tokenizer, parts: Texts) -> TokenIds:
-    """Splits parts of sources, in which `Glossary` or `annotated` put translations beside terms,
-    into subword ids."""
+    """Splits parts of sources with annotated terms into subword ids.
+
+    `Glossary.annotate` or `annotated` has put the translations beside the terms.
+    """
     divided = tf.strings.split(parts, _SEPARATOR)
     # The parts repeat: text, a term, its translation.
     places = tf.ragged.range(divided.row_lengths()).flat_values
@@ -140,4 +140,7 @@ def _plain(texts: Tensor) -> Tensor:
 
 def _capitalized(term: str) -> str:
     first = term[0].upper()
-    return first + term[1:] if len(first) == 1 else term
+    # "ß" becomes two letters.
+    if len(first) > 1:
+        return term
+    return first + term[1:]

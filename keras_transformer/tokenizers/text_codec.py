@@ -1,8 +1,8 @@
-"""What a model reads of a text, and how what it writes becomes one: in training and translation, in
-the graph.
+"""Converts texts to the tokens of a model and back, inside the TensorFlow graph.
 
-A source is a tag, its subwords, and the end token. Among the subwords, placeholders stand for what
-must stay as it is, and translations stand beside terms. A target has no tag and no terms.
+Training and translation use the same conversion. A source is a tag, its subwords, and the end
+token. Among the subwords, placeholders stand for spans that must stay as they are, and translations
+stand beside terms. A target has no tag and no terms.
 """
 
 from typing import Annotated, Literal, NamedTuple
@@ -84,12 +84,13 @@ class TextCodec:
             ConfigError: The vocabulary has no such tag, no placeholders, or no pieces for terms, or
                 terms are too many.
         """
-        spans, glossary = span_finder(decoding, tokenizers), None
+        spans = span_finder(decoding, tokenizers)
+        glossary = None
         if decoding.terms is not None:
             if not tokenizers.source.term_ids:
                 raise ConfigError(
-                    "a glossary needs a model that was trained with data.terms: this vocabulary "
-                    "has no pieces for it"
+                    "a glossary needs a model that was trained with data.terms: "
+                    "this vocabulary has no pieces for it"
                 )
             glossary = Glossary(decoding.terms)
         return cls(tokenizers, max_length, spans, glossary, decoding.tag)
@@ -97,19 +98,14 @@ class TextCodec:
     def check_tag(self, name: str, tag: str) -> None:
         """Raises a ConfigError if the vocabulary does not have a tag."""
         tags = self.tokenizers.source.tags
-        require(
-            tag in tags,
-            name,
-            f"one of {listed(tags)}" if tags else "null: the vocabulary has no tags",
-            tag,
-        )
+        rule = f"one of {listed(tags)}" if tags else "null: the vocabulary has no tags"
+        require(tag in tags, name, rule, tag)
 
     def encode_sources(self, texts: Texts, tags: Texts | None = None) -> Encoded:
-        """Encodes sources to translate. Texts of too many bytes are shortened first, so that none
-        costs much.
+        """Encodes sources to translate.
 
-        Each source has its tag in front, or the codec's where that is empty; an unknown one is an
-        error of the graph.
+        Texts of too many bytes are shortened first, so that none costs much. Each source has its
+        tag in front, or the codec's where that is empty; an unknown tag is an error of the graph.
         """
         texts, is_cut = self.tokenizers.source.shorten(texts, self.max_length)
         divided = None if self.spans is None else self.spans.divide(texts)
@@ -118,16 +114,15 @@ class TextCodec:
         if divided is None:
             return encoded
         placeholder_ids = tf.range(NUM_PLACEHOLDERS) + self.tokenizers.source.placeholder_ids.start
-        is_read = tf.reduce_any(
-            tf.equal(encoded.token_ids.to_tensor()[..., None], placeholder_ids), axis=1
-        )
+        is_placeholder = tf.equal(encoded.token_ids.to_tensor()[..., None], placeholder_ids)
+        is_read = tf.reduce_any(is_placeholder, axis=1)
         return encoded._replace(divided=divided, placeholders=is_read)
 
     def encode_pairs(self, sources: Texts, targets: Texts) -> tuple[Encoded, Encoded]:
-        """Encodes sources and their translations. Texts of too many bytes are shortened first, as
-        in `encode_sources`.
+        """Encodes sources and their translations.
 
-        Placeholders stand for what both sides of a pair have.
+        Texts of too many bytes are shortened first, as in `encode_sources`. Placeholders stand for
+        the spans that both sides of a pair have.
         """
         sources, sources_cut = self.tokenizers.source.shorten(sources, self.max_length)
         targets, targets_cut = self.tokenizers.target.shorten(targets, self.max_length)
@@ -140,35 +135,35 @@ class TextCodec:
         targets: Texts,
         tags: Annotated[tf.RaggedTensor | Tensor, "int32 (n, None)"] | None,
     ) -> tuple[Encoded, Encoded]:
-        """Encodes pairs as `encode_pairs` does, but counts all tokens of every text; tags are in
-        front of sources."""
+        """Encodes pairs as `encode_pairs` does, but counts all tokens of every text.
+
+        Tags are put in front of sources.
+        """
         if self.spans is None:
-            source_ids, target_ids = (
-                self._tokenize("source", sources),
-                self._tokenize("target", targets),
-            )
+            source_ids = self._tokenize("source", sources)
+            target_ids = self._tokenize("target", targets)
         else:
-            source, target, numbers = in_common(
-                self.spans.divide(sources), self.spans.divide(targets)
-            )
+            source_spans = self.spans.divide(sources)
+            target_spans = self.spans.divide(targets)
+            source, target, numbers = in_common(source_spans, target_spans)
             source_ids = self._tokenize_divided("source", source, source.numbers)
             target_ids = self._tokenize_divided("target", target, numbers)
         return self._complete(source_ids, tags), self._complete(target_ids, None)
 
     def encode_prefixes(self, prefixes: Texts, source: Encoded) -> TokenIds:
-        """Encodes what translations begin with, without the white space at its end, which belongs
-        to the next token."""
+        """Encodes the beginnings of translations.
+
+        White space at the end of a prefix is dropped, because it belongs to the next token.
+        """
         tokenizer = self.tokenizers.target
         prefixes, _ = tokenizer.shorten(prefixes, self.max_length)
         prefixes = tf.strings.regex_replace(prefixes, rf"[{SPACES}]+$", "")
         if self.spans is None or source.divided is None or source.placeholders is None:
             return tokenizer.tokenize(prefixes)[:, : self.max_length - 1]
-        spans_read = source.divided._replace(
-            spans=tf.where(source.placeholders, source.divided.spans, "")
-        )
-        token_ids = self._tokenize_divided(
-            "target", *numbered_as(spans_read, self.spans.divide(prefixes))
-        )
+        spans = tf.where(source.placeholders, source.divided.spans, "")
+        spans_read = source.divided._replace(spans=spans)
+        divided, numbers = numbered_as(spans_read, self.spans.divide(prefixes))
+        token_ids = self._tokenize_divided("target", divided, numbers)
         # Reserve room for the placeholders that the prefix does not contain.
         room = tf.cast(self.max_length - 1 - _count(source.placeholders), tf.int64)[:, None]
         return tf.ragged.boolean_mask(token_ids, tf.ragged.range(token_ids.row_lengths()) < room)
@@ -178,24 +173,21 @@ class TextCodec:
     ) -> Annotated[Tensor, "int32 (n,)"]:
         """Returns how many of the sources' placeholders the prefixes lack."""
         number = _count(placeholders)
-        return (
-            number
-            if prefix is None
-            else number - _count(prefix >= self.tokenizers.target.placeholder_ids.start)
-        )
+        if prefix is not None:
+            number -= _count(prefix >= self.tokenizers.target.placeholder_ids.start)
+        return number
 
     def num_tokens(self, texts: Texts, side: Side = "source") -> Annotated[Tensor, "int64 (n,)"]:
         """Returns how many tokens texts have, with tags and end tokens, before any is left out."""
         divided = None if self.spans is None else self.spans.divide(texts)
-        return (
-            self._tokenize(side, texts, divided).row_lengths()
-            + 1
-            + (len(self.tag_ids) if side == "source" else 0)
-        )
+        num_added = 1 + (len(self.tag_ids) if side == "source" else 0)
+        return self._tokenize(side, texts, divided).row_lengths() + num_added
 
     def count_source_tokens(self, texts: Texts) -> Annotated[Tensor, "int64 (n,)"]:
-        """Returns how many tokens sources have without tags and end tokens; more than are read of
-        one that is cut."""
+        """Returns how many tokens sources have without tags and end tokens.
+
+        A source that is cut has more tokens than are read.
+        """
         return self.encode_sources(texts).lengths - len(self.tag_ids) - 1
 
     def decode(
@@ -204,32 +196,32 @@ class TextCodec:
         source: Encoded,
         n_best: int,
     ) -> Annotated[Tensor, "string (n * n_best,)"]:
-        """Joins the tokens of translations, `n_best` of each source, into texts, with spans for
-        their placeholders."""
+        """Joins the tokens of translations, `n_best` of each source, into texts.
+
+        Spans of the sources replace their placeholders.
+        """
         tokenizer = self.tokenizers.target
         if source.divided is None:
             return tokenizer.detokenize(token_ids)
         spans = tf.repeat(source.divided.spans, n_best, axis=0)
-        first, end = tokenizer.placeholder_ids.start, tokenizer.placeholder_ids.stop
+        first = tokenizer.placeholder_ids.start
+        end = tokenizer.placeholder_ids.stop
         is_text = (token_ids > tokenizer.end_id) & (token_ids < tokenizer.term_ids.start)
-        token_ids = tf.ragged.boolean_mask(
-            token_ids, is_text | ((token_ids >= first) & (token_ids < end))
-        )
+        is_placeholder = (token_ids >= first) & (token_ids < end)
+        token_ids = tf.ragged.boolean_mask(token_ids, is_text | is_placeholder)
         flat_ids = token_ids.flat_values
-        is_placeholder = flat_ids >= first
+        ends_part = flat_ids >= first
         used = tf.ragged.boolean_mask(token_ids, token_ids >= first)
+        numbers = tf.cast(used.flat_values - first, tf.int64)
+        places = tf.stack([used.value_rowids(), numbers], axis=1)
         # Each placeholder ends a part, and so does each text.
-        places = tf.stack(
-            [used.value_rowids(), tf.cast(used.flat_values - first, tf.int64)], axis=1
-        )
         after = used.with_flat_values(tf.gather_nd(spans, places))
         after = tf.concat([after, tf.fill([token_ids.nrows(), 1], "")], axis=1)
-        part_of = token_ids.value_rowids() + tf.cumsum(
-            tf.cast(is_placeholder, tf.int64), exclusive=True
-        )
+        num_before = tf.cumsum(tf.cast(ends_part, tf.int64), exclusive=True)
+        part_of = token_ids.value_rowids() + num_before
         parts = tf.RaggedTensor.from_value_rowids(
-            tf.boolean_mask(flat_ids, ~is_placeholder),
-            tf.boolean_mask(part_of, ~is_placeholder),
+            tf.boolean_mask(flat_ids, ~ends_part),
+            tf.boolean_mask(part_of, ~ends_part),
             tf.size(after.flat_values, tf.int64),
             validate=False,
         )
@@ -254,9 +246,13 @@ class TextCodec:
         divided: Divided,
         numbers: Annotated[Tensor, "int32 (n, NUM_PLACEHOLDERS)"],
     ) -> tf.RaggedTensor:
-        """Splits texts into subwords, with a placeholder for each span, whose numbers are from 0;
-        -1 for no span."""
-        tokenizer, has_terms = getattr(self.tokenizers, side), self._has_terms and side == "source"
+        """Splits texts into subwords, with a placeholder for each span.
+
+        Args:
+            numbers: of the placeholders, from 0; -1 for no span.
+        """
+        tokenizer = getattr(self.tokenizers, side)
+        has_terms = self._has_terms and side == "source"
         texts = self._annotate(divided.texts) if has_terms else divided.texts
         is_empty = tf.equal(texts[:, :1], "") & tf.equal(divided.spans[:, :1], "")
         front = tf.where(is_empty, "", tokenizer.space_in_front + texts[:, :1])
@@ -274,8 +270,7 @@ class TextCodec:
         )
 
     def _annotate(self, texts: Tensor) -> Tensor:
-        # As in training, before a space is put in front: the space before the first term does not
-        # belong to it.
+        # As in training, no space was put in front yet: it does not belong to a first term.
         if self._glossary is None:
             return texts
         return tf.reshape(self._glossary.annotate(tf.reshape(texts, [-1])), tf.shape(texts))
@@ -284,24 +279,23 @@ class TextCodec:
         self, num_texts: Tensor, tags: Tensor | None = None
     ) -> Tensor | tf.RaggedTensor | None:
         """The tokens in front of sources, int32 (n, None)."""
+        if tags is None and not self.tag_ids:
+            return None
         if tags is None:
-            return tf.tile(tf.constant([self.tag_ids]), [num_texts, 1]) if self.tag_ids else None
+            return tf.tile(tf.constant([self.tag_ids]), [num_texts, 1])
         known = self.tokenizers.source.tags
         # Messages of TensorFlow must be UTF-8.
         tags = tf.strings.unicode_transcode(tags, "UTF-8", "UTF-8", errors="replace")
         is_known = tf.equal(tags[:, None], ["", *known])
         unknown = tf.boolean_mask(tags, ~tf.reduce_any(is_known, axis=1))
-        message = f"tag must be one of {listed(known)}; received " + tf.strings.reduce_join(
-            unknown, separator=", "
-        )
-        with tf.control_dependencies(
-            [tf.debugging.Assert(tf.equal(tf.size(unknown), 0), [message])]
-        ):
+        received = tf.strings.reduce_join(unknown, separator=", ")
+        message = f"tag must be one of {listed(known)}; received " + received
+        are_known = tf.debugging.Assert(tf.equal(tf.size(unknown), 0), [message])
+        with tf.control_dependencies([are_known]):
             places = tf.argmax(tf.cast(is_known, tf.int32), axis=1)
-        tag_ids = tf.ragged.constant(
-            [self.tag_ids, *((tag_id,) for tag_id in known.values())], tf.int32, ragged_rank=1
-        )
-        return tf.gather(tag_ids, places)
+        # The codec's own tag, if any, stands for "".
+        rows = [self.tag_ids, *((tag_id,) for tag_id in known.values())]
+        return tf.gather(tf.ragged.constant(rows, tf.int32, ragged_rank=1), places)
 
     def _complete(
         self, token_ids: tf.RaggedTensor, tags: Tensor | tf.RaggedTensor | None
@@ -315,10 +309,8 @@ class TextCodec:
 
     def _limit(self, encoded: Encoded, is_cut: Tensor) -> Encoded:
         """Makes sure that the lengths of texts that were shortened are above the longest."""
-        lengths = tf.where(
-            is_cut, tf.maximum(encoded.lengths, self.max_length + 1), encoded.lengths
-        )
-        return encoded._replace(lengths=lengths)
+        lengths = tf.maximum(encoded.lengths, self.max_length + 1)
+        return encoded._replace(lengths=tf.where(is_cut, lengths, encoded.lengths))
 
 
 def _count(placeholders: Tensor) -> Tensor:

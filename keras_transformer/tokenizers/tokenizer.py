@@ -1,5 +1,4 @@
-"""What the tokenizers share: special ids, valid UTF-8 in, no special tokens out, one file; and the
-simplest of them."""
+"""The base class of all tokenizers, WordPiece, and the pair of tokenizers of a translator."""
 
 import os
 import pathlib
@@ -62,18 +61,15 @@ class Tokenizer(tf.Module):
         self.vocab_size = len(reserved)
         self.file_content = file_content
         self.bytes_per_token = bytes_per_token
+        tags = {piece: token_id for token_id, piece in enumerate(reserved) if is_tag(piece)}
         # Not a dict, which TensorFlow would track.
-        self.tags = types.MappingProxyType(
-            {piece: i for i, piece in enumerate(reserved) if is_tag(piece)}
-        )
+        self.tags = types.MappingProxyType(tags)
 
         def ids_before(end: int, names: tuple[str, ...]) -> range:
             begin = end - len(names)
-            return (
-                range(begin, end)
-                if tuple(reserved[max(begin, 0) : end]) == names
-                else range(end, end)
-            )
+            if tuple(reserved[max(begin, 0) : end]) == names:
+                return range(begin, end)
+            return range(end, end)
 
         self.placeholder_ids = ids_before(self.vocab_size, self.placeholder_pieces)
         self.term_ids = ids_before(self.placeholder_ids.start, self.term_pieces)
@@ -81,10 +77,9 @@ class Tokenizer(tf.Module):
     def shorten(
         self, texts: Texts, num_tokens: int
     ) -> tuple[Texts, Annotated[tf.Tensor, "bool (n,)"]]:
-        """Cuts texts that need more than a number of tokens, without tokenizing them: by their
-        bytes.
+        """Cuts texts by their bytes if they need more than a number of tokens.
 
-        What is left of a text is about `num_tokens * bytes_per_token` bytes, which are whole
+        A text that is cut keeps about `num_tokens * bytes_per_token` bytes, which are whole
         characters, and at least `num_tokens` tokens. It may be fewer tokens if many bytes are
         spaces that a tokenizer drops, or one unknown token.
 
@@ -93,10 +88,9 @@ class Tokenizer(tf.Module):
         """
         max_bytes = num_tokens * self.bytes_per_token
         is_cut = tf.strings.length(texts) > max_bytes
-        cut = tf.strings.unicode_transcode(
-            tf.strings.substr(texts, 0, max_bytes), "UTF-8", "UTF-8", errors="replace"
-        )
-        # The bytes of a character that was cut in two.
+        cut = tf.strings.substr(texts, 0, max_bytes)
+        cut = tf.strings.unicode_transcode(cut, "UTF-8", "UTF-8", errors="replace")
+        # Remove the bytes of a character that was cut in two.
         cut = tf.strings.regex_replace(cut, "\ufffd{1,3}$", "")
         return tf.where(is_cut, cut, texts), is_cut
 
@@ -105,17 +99,14 @@ class Tokenizer(tf.Module):
 
         Bytes that are not UTF-8 are read as U+FFFD.
         """
-        return self.segment(
-            self.in_front(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"))
-        )
+        valid_texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+        return self.segment(self.in_front(valid_texts))
 
     def in_front(self, texts: Texts) -> Texts:
         """Returns texts with `space_in_front`, except empty ones."""
-        return (
-            tf.where(tf.equal(texts, ""), texts, self.space_in_front + texts)
-            if self.space_in_front
-            else texts
-        )
+        if not self.space_in_front:
+            return texts
+        return tf.where(tf.equal(texts, ""), texts, self.space_in_front + texts)
 
     def detokenize(self, token_ids: Annotated[Tensor, "int32 (n, None)"]) -> Texts:
         """Joins subword ids into texts, always valid UTF-8.
@@ -134,8 +125,10 @@ class Tokenizer(tf.Module):
         raise NotImplementedError
 
     def join(self, token_ids: TokenIds) -> Texts:
-        """Joins subword ids, without special ones and placeholders, into parts of texts: with
-        `space_in_front`."""
+        """Joins subword ids into parts of texts, which still have `space_in_front`.
+
+        There are no special ids and no placeholders among them.
+        """
         raise NotImplementedError
 
     def unknown_ids(self) -> list[int]:
@@ -150,10 +143,8 @@ class Tokenizer(tf.Module):
 
     def pieces(self, token_ids: Iterable[int]) -> list[str]:
         """Returns the subwords of one sentence's ids, as text to show."""
-        return [
-            piece.decode()
-            for piece in self.id_to_piece(tf.constant(list(token_ids), tf.int32)).numpy()
-        ]
+        pieces = self.id_to_piece(tf.constant(list(token_ids), tf.int32))
+        return [piece.decode() for piece in pieces.numpy()]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the tokenizer's file, whole or not at all, and its checksum."""
@@ -162,11 +153,10 @@ class Tokenizer(tf.Module):
 
     @classmethod
     def filenames(cls, is_shared: bool) -> tuple[str, ...]:
-        """Returns the names of the files in a model directory: the shared one, or those of source
-        and target."""
-        return (
-            (cls.filename,) if is_shared else (f"source.{cls.filename}", f"target.{cls.filename}")
-        )
+        """Returns the names of the files in a model directory: one, or one for each language."""
+        if is_shared:
+            return (cls.filename,)
+        return (f"source.{cls.filename}", f"target.{cls.filename}")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
@@ -175,8 +165,7 @@ class Tokenizer(tf.Module):
 
 
 class WordPieceTokenizer(Tokenizer):
-    """BERT's WordPiece, cased: words and punctuation marks, segmented into the longest known
-    pieces.
+    """BERT's WordPiece, cased: words and punctuation marks, segmented into the longest pieces.
 
     It loses spacing: `detokenize` puts one space between words and marks ("Don ' t stop ."). A word
     that the vocabulary cannot spell becomes one unknown id, and is missing after `detokenize`.
@@ -205,13 +194,8 @@ class WordPieceTokenizer(Tokenizer):
 
     def __init__(self, vocabulary: Sequence[str]) -> None:
         special = tuple(vocabulary[:4])
-        expected = ", ".join(self.special_pieces)
-        require(
-            special == self.special_pieces,
-            "vocabulary",
-            f"a list that begins with {expected}",
-            special,
-        )
+        rule = f"a list that begins with {', '.join(self.special_pieces)}"
+        require(special == self.special_pieces, "vocabulary", rule, special)
         file_content = "".join(piece + "\n" for piece in vocabulary).encode()
         longest = max(len(piece.encode()) for piece in vocabulary)
         # Pieces that texts are segmented into are unlike reserved ones: a text is split at

@@ -172,17 +172,19 @@ def test_allowed_scores_of_minus_three_billion_win_over_masked_ones_above(way, f
 
 
 @pytest.mark.parametrize("is_fused", [False, True])
-def test_scores_may_be_as_large_as_1e37_on_either_side(is_fused):
+@pytest.mark.parametrize("biased", [False, True])
+def test_scores_may_be_as_large_as_1e37_on_either_side(is_fused, biased):
     # Of two heads, the second has its mask the other way round.
     keys = np.array([[[[-1e37], [1e37], [-1e37]], [[1e37], [-1e37], [1e37]]]], "float32")
     values = np.array([[[[2.0], [1e37], [4.0]], [[-1e37], [5.0], [1e37]]]], "float32")
     mask = np.array([[[[True, False, True]], [[False, True, False]]]])
     queries = np.ones((1, 2, 1, 1), "float32")
     tensors = [ops.convert_to_tensor(array) for array in (queries, keys, values, mask)]
+    bias = ops.ones((1, 2, 1, 1)) if biased else None
     if is_fused:
-        heads = fused_attention(*tensors)
+        heads = fused_attention(*tensors, bias)
     else:
-        weights = attention_weights(tensors[0], tensors[1], tensors[3])
+        weights = attention_weights(tensors[0], tensors[1], tensors[3], bias)
         assert numpy(weights).tolist() == [[[[0.5, 0.0, 0.5]], [[0.0, 1.0, 0.0]]]]
         heads = swap_heads(product_of_heads(weights, tensors[2]))
     assert numpy(heads).tolist() == [[[[3.0], [5.0]]]]

@@ -189,6 +189,27 @@ class DecoderWithResidual(OwnResidual, DecoderLayer):
     pass
 
 
+@registered
+class CrossFirst(DecoderLayer):
+    """Attends to the source before itself, and adds the feed-forward network's output to both."""
+
+    def apply_sublayers(self, target, self_attend, cross_attend=None, training=None):
+        hidden = cross_attend(self.cross_attention_residual.sublayer_input(target))
+        hidden = self.cross_attention_residual(target, hidden, training=training)
+        attended = self_attend(self.self_attention_residual.sublayer_input(hidden))
+        fed = self.feed_forward(hidden, training=training)
+        hidden = self.self_attention_residual(hidden, attended, training=training)
+        return self.feed_forward_residual(hidden, fed, training=training)
+
+
+@registered
+class WithoutNormalization(DecoderLayer):
+    def make_normalization(self, sublayer_name):
+        return (
+            None if sublayer_name == "feed_forward" else super().make_normalization(sublayer_name)
+        )
+
+
 # Stacks with layers of their own: a class, and an argument that depends on the number.
 
 
@@ -199,6 +220,11 @@ class OwnEncoder(Encoder):
             return EncoderWithFeedForward(self.num_heads, self.d_ff, hidden=4, name="layer_0")
         config = super().make_layer(index).get_config()
         return EncoderLayer.from_config({**config, "sliding_window": 2})
+
+
+@registered
+class DecoderOfOwnLayers(Decoder):
+    layer_class = DecoderWithFeedForward
 
 
 @registered
@@ -221,8 +247,9 @@ DECODERS = [
     *(DecoderWithSelfAttention, DecoderWithCrossAttention, DecoderWithFeedForward),
     *(DecoderWithProjections, DecoderWithNormalization, DecoderWithResidual),
 ]
-STACKS = [OwnEncoder, OwnDecoder]
-every_class = pytest.mark.parametrize("cls", [*ENCODERS, *DECODERS, *STACKS])
+OTHERS = [CrossFirst, WithoutNormalization]
+STACKS = [OwnEncoder, OwnDecoder, DecoderOfOwnLayers]
+every_class = pytest.mark.parametrize("cls", [*ENCODERS, *DECODERS, *OTHERS, *STACKS])
 each_norm = pytest.mark.parametrize("norm_first", [False, True])
 
 
@@ -306,7 +333,51 @@ def test_a_stack_has_the_layers_that_were_made():
     assert encoder.needs_position_ids and decoder.needs_position_ids
 
 
+def test_a_stack_hands_on_what_its_class_of_layers_takes():
+    stack = DecoderOfOwnLayers(2, **SIZES, hidden=3)
+    stack.build(ROWS.shape)
+    assert [layer.hidden for layer in stack.layers] == [3, 3]
+    assert stack.get_config()["hidden"] == 3
+    assert DecoderOfOwnLayers.from_config(stack.get_config()).get_config() == stack.get_config()
+    assert DecoderOfOwnLayers(2, **SIZES).get_config()["hidden"] == 7
+    with pytest.raises(ValueError, match="passed to DecoderLayer"):
+        Decoder(2, **SIZES, hidden=3)
+
+
 # Against numbers.
+
+
+@each_norm
+def test_parts_in_another_order_equal_numpy_and_scores_keep_theirs(norm_first):
+    layer = make(CrossFirst, norm_first)
+
+    def normalized(residual, x, first):
+        return reference.normalization(residual.norm, x) if first == norm_first else x
+
+    residual = layer.cross_attention_residual
+    attended, cross_weights = reference.multi_head_attention(
+        layer.cross_attention, normalized(residual, ROWS, True), SOURCE_ROWS
+    )
+    hidden = normalized(residual, ROWS + attended, False)
+    fed = reference.feed_forward(layer.feed_forward, hidden)
+    residual = layer.self_attention_residual
+    inputs = normalized(residual, hidden, True)
+    attended, weights = reference.multi_head_attention(
+        layer.self_attention, inputs, inputs, causal=True
+    )
+    hidden = normalized(residual, hidden + attended, False)
+    outputs, *scores = layer(ROWS, SOURCE_ROWS, return_attention_scores=True)
+    assert_close(outputs, normalized(layer.feed_forward_residual, hidden + fed, False))
+    assert_close(scores[0], weights)
+    assert_close(scores[1], cross_weights)
+
+
+def test_without_a_normalization_the_sum_stays_as_it_is():
+    layer = make(WithoutNormalization)
+    assert layer.feed_forward_residual.norm is None
+    residual = layer.feed_forward_residual
+    assert residual.sublayer_input(ROWS) is ROWS
+    np.testing.assert_array_equal(numpy(residual(ROWS, ROWS)), ROWS + ROWS)
 
 
 def test_a_projection_with_a_call_of_its_own_is_called():
