@@ -40,29 +40,31 @@ def generate(
     """Continues prompts by greedy search, by beam search (`beam_size`), or by sampling
     (`temperature`, `top_k` or `top_p`).
 
-    Any causal model from token ids to logits or probabilities (batch, length, vocab_size) will do.
-    The tokens are those of `model(token_ids)`, computed in one of two ways:
+    The model may be any causal Keras model from token ids to logits or probabilities (batch,
+    length, vocab_size). The tokens are those of `model(token_ids)`, computed in one of two ways:
 
-    - Step by step: each position is computed once, and attention reads keys and values from
-      caches. So works a `Transformer`, and a functional or sequential model of `DecoderLayer`,
-      `Decoder`, and of `EncoderLayer`, `Encoder`, `MultiHeadAttention` and Keras' own attention
-      with `use_causal_mask=True`, with embeddings and with layers and element-wise operations that
-      treat each position by itself. Models inside the model count as their layers. So works, too,
-      any object with a method `start_decoding`, see `keras_transformer.decoding.Decodable`.
-    - By full passes: every step calls the model for all tokens so far. So works every other model,
-      such as a subclassed one, or one with a recurrent layer or with a layer of your own. A
-      warning names the layer. The model is tried with other tokens after a prompt, and refused if
+    - Step by step: each position is computed once, and attention reads earlier positions from
+      caches of keys and values. This serves a `Transformer`, and functional and sequential models
+      whose layers are all known: `DecoderLayer` and `Decoder`; `EncoderLayer`, `Encoder`,
+      `MultiHeadAttention` and Keras' own attention with `use_causal_mask=True`; embeddings; layers
+      and element-wise operations that treat each position by itself; and such models inside the
+      model. An object with a method `start_decoding` brings steps of its own, see
+      `keras_transformer.decoding.Decodable`.
+    - By full passes: each step calls the model for all tokens so far. This serves every other
+      model, such as a subclassed one, or one with a recurrent layer or with a layer of your own. A
+      warning names the reason. The model is tried with other tokens after a prompt, and refused if
       they change its logits.
 
     A layer of your own is computed step by step if the class that defines its `call` says how:
 
     - A layer that attends to other positions has the methods `init_cache` and `step` and the
-      property `needs_position_ids`, as `DecoderLayer` has.
+      property `needs_position_ids`, as `DecoderLayer` has. Its cache is a nest of tensors with the
+      positions on the third axis.
     - A layer that treats each position by itself has the class attribute
       `is_position_wise = True`.
 
-    Prompts of different lengths are computed in one batch, each as if it were alone. A text to
-    which no token may be added ends where it is.
+    Prompts of different lengths are computed in one batch, each as if it were alone. A text ends
+    where no token may follow.
 
     On TensorFlow the search is compiled once for each set of options, on JAX once for each set of
     options, batch size, shape of the source, and length of the longest prompt, rounded up to a

@@ -59,7 +59,7 @@ class Recurrent(keras.Model):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.slow),
         {"beam_size": 3, "length_penalty": 0.6, "stop_ids": [2, 3]},
         {"temperature": 1.5, "top_k": 6, "seed": 3, "repetition_penalty": 1.4},
         pytest.param({"no_repeat_ngram_size": 1, "beam_size": 2}, marks=pytest.mark.slow),
@@ -108,6 +108,7 @@ def test_a_layer_is_a_model_too():
     assert_greedy(generate(randomized(layer), PROMPTS, max_new_tokens=4), layer)
 
 
+@pytest.mark.slow
 def test_probabilities_are_recognized():
     logits = functional_model()
     probabilities = functional_model("softmax")
@@ -173,8 +174,13 @@ class Translator(keras.Model):
         return self.dense(self.decoder(hidden))
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-@pytest.mark.parametrize("with_shift", [False, True])
+@pytest.mark.parametrize(
+    ("beam_size", "with_shift"),
+    [
+        (1, False),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((3, False), (3, True))),
+    ],
+)
 def test_a_source_is_a_further_argument(beam_size, with_shift):
     model = Translator()
     shift = np.random.default_rng(1).normal(size=(3, D_MODEL)).astype("float32")
@@ -210,7 +216,7 @@ class Louder(Transformer):
         return 1.5 * super().call(inputs, training=training, mask=mask)
 
 
-@pytest.mark.parametrize("beam_size", [1, 2])
+@pytest.mark.parametrize("beam_size", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_transformer_with_its_own_call(beam_size):
     sizes = dict(source_vocab_size=11, target_vocab_size=11, d_model=D_MODEL, d_ff=16, num_heads=2)
     model = randomized(Louder(TransformerConfig.preset("tiny", **sizes)))
@@ -236,6 +242,7 @@ def two_inputs(names):
     return randomized(keras.Model([first, second], layers.Dense(VOCAB_SIZE)(hidden + total)))
 
 
+@pytest.mark.slow
 def test_the_target_is_the_input_that_the_source_leaves():
     model = two_inputs(["words", "text"])
     calls = [lambda tokens, row=row: model([tokens, SOURCE[row : row + 1]]) for row in range(3)]
@@ -298,6 +305,7 @@ def test_a_single_token_after_prompts_of_one_length_needs_no_causal_model():
     assert generate(Returning(mean), [[1, 2]], max_new_tokens=1).token_ids.tolist() == [[2]]
 
 
+@pytest.mark.slow
 def test_rounding_is_no_look_ahead():
     token_ids = keras.Input((None,), dtype="int32")
     hidden = PositionalEmbedding(VOCAB_SIZE, 64, dtype="mixed_bfloat16")(token_ids)

@@ -53,8 +53,8 @@ def assert_streams_what_is_generated(model, source=None, padding_id=0, **options
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"stop_ids": [7, 2], "padding_id": None},
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"stop_ids": [7, 2], "padding_id": None}, marks=pytest.mark.slow),
         {"temperature": 1.3, "top_k": 6, "top_p": 0.9, "seed": 5, "stop_ids": [2, 3]},
         pytest.param(
             {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2, "padding_id": 4},
@@ -75,11 +75,13 @@ def test_texts_that_end_where_no_token_may_follow():
     assert generated.lengths.tolist() == [7, 9, 4]
 
 
+@pytest.mark.slow
 def test_full_passes():
     assert_streams_what_is_generated(recurrent_model(), max_new_tokens=4)
     assert_streams_what_is_generated(language_model("softmax"), max_new_tokens=3, top_k=4, seed=1)
 
 
+@pytest.mark.slow
 def test_a_transformer():
     sizes = dict(source_vocab_size=11, target_vocab_size=11, d_model=D_MODEL, d_ff=16, num_heads=2)
     model = randomized(Transformer(TransformerConfig.preset("tiny", **sizes)))
@@ -99,6 +101,7 @@ def test_mistakes_are_reported_by_the_call():
 # PyTorch traces nothing.
 if keras.backend.backend() != "torch":
 
+    @pytest.mark.slow
     def test_nothing_is_traced_twice(monkeypatch):
         model = language_model()
         traced = []

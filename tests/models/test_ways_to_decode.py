@@ -259,9 +259,14 @@ def _window_of_keras():
     return lambda hidden: hidden + attention(hidden, hidden, use_causal_mask=True)
 
 
-@pytest.mark.parametrize("make", STEPPED.values(), ids=STEPPED)
-def test_layers_that_are_computed_step_by_step(make):
-    model = make()
+def some_slow(names, quick):
+    """Parameters of which few are tested by default: each costs a second."""
+    return [pytest.param(name, marks=[] if name in quick else pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize("name", some_slow(STEPPED, ["call and step", "another library's layer"]))
+def test_layers_that_are_computed_step_by_step(name):
+    model = STEPPED[name]()
     assert_greedy(generated_step_by_step(model), model)
     # Beams reorder what the caches hold.
     beams = generated_step_by_step(model, beam_size=3)
@@ -380,7 +385,10 @@ def _with_a_score_bias(hidden):
     return DecoderLayer(2, 16)(hidden, score_bias=3.0 * hidden[:, None, None, :, 1])
 
 
-@pytest.mark.parametrize("name", FULL)
+@pytest.mark.parametrize(
+    "name",
+    some_slow(FULL, ["dense", "custom layer", "call without step", "attention", "score bias"]),
+)
 def test_layers_that_need_full_passes(name):
     make, reason = FULL[name]
     model = make()
@@ -408,6 +416,7 @@ def test_a_backbone_and_a_head():
     assert_greedy(generated_step_by_step(model), model)
 
 
+@pytest.mark.slow
 def test_a_model_of_several_intermediate_tensors():
     features, gates = keras.Input((None, D_MODEL), name="a"), keras.Input((None, D_MODEL), name="b")
     hidden = EncoderLayer(2, 16)(features * gates, use_causal_mask=True)
@@ -419,6 +428,7 @@ def test_a_model_of_several_intermediate_tensors():
     assert_greedy(generated_step_by_step(model), model)
 
 
+@pytest.mark.slow
 def test_a_sequential_model_of_models():
     model = randomized(keras.Sequential([ids(), backbone(), keras.Sequential([head()])]))
     assert_greedy(generated_step_by_step(model), model)
@@ -436,6 +446,7 @@ def test_a_model_inside_with_its_own_call():
     assert_greedy(generated_by_full_passes(model, rf"layer 'own' \(Own\) {UNKNOWN}"), model)
 
 
+@pytest.mark.slow
 def test_an_encoder_inside_is_called_as_a_whole():
     """A model that does not depend on the target gets the mask that it is called with."""
     source, target = ids("source"), ids("target")
@@ -461,6 +472,7 @@ class PositionsInTheSource(DecoderLayer):
         return MultiHeadAttention(2, 4, relative_positions="alibi", name="cross")
 
 
+@pytest.mark.slow
 def test_relative_positions_of_a_source_need_full_passes():
     source, target = ids("source"), ids("target")
     embedding = PositionalEmbedding(VOCAB_SIZE, D_MODEL)
@@ -474,6 +486,7 @@ def test_relative_positions_of_a_source_need_full_passes():
     )
 
 
+@pytest.mark.slow
 def test_a_tied_projection_and_masks_of_padding_are_known():
     token_ids = ids()
     embedding = PositionalEmbedding(VOCAB_SIZE, D_MODEL)
