@@ -126,14 +126,13 @@ def _chunks(path: Path) -> Iterator[bytes]:
     if name.endswith(".xz"):
         yield from _xz_chunks(name)
         return
+    open_file: Callable[..., io.BufferedIOBase] = gzip.GzipFile if name.endswith(".gz") else open
     file: contextlib.AbstractContextManager[io.BufferedIOBase]
     if path == "-":
         # Standard input stays open.
         file = contextlib.nullcontext(cast(io.BufferedIOBase, standard_input()))
-    elif name.endswith(".gz"):
-        file = gzip.GzipFile(name, "rb")
     else:
-        file = open(name, "rb")
+        file = open_file(name, "rb")
     with file as opened:
         while chunk := opened.read1(_BYTES_PER_READ):
             yield chunk
