@@ -66,7 +66,6 @@ def test_what_is_found(text, spans):
     assert b"".join([*columns, divided.texts[0, -1].numpy()]).decode() == text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "text, spans",
     [
@@ -90,6 +89,7 @@ def test_characters_that_the_finder_uses_itself_stay_in_a_text(text, spans):
     assert b"".join(a + b for a, b in zip(texts, spans_again, strict=True)).decode() == text
 
 
+@pytest.mark.slow
 def test_terms_are_whole_words_and_the_longer_one_counts():
     terms = ["IT", "New York", "York", "C++", "(R)", "größe"]
     text = "IT in New York, not YorkIT: C++(R) größe IT. Größer https://IT.org"
