@@ -78,6 +78,7 @@ def choose_precision(
     config: TransformerConfig, num_rows: int, training: bool = False
 ) -> tuple[Literal["float32", "bfloat16", "float16"], str]:
     """Chooses the precision in which a model is faster on this machine's devices.
+
     The model computes `num_rows` tokens at a time. A GPU says by its compute capability whether it
     multiplies bfloat16, or at least float16, which is chosen for training only, since this scales
     its gradients. On a CPU, one product of the model's feed-forward networks is timed in float32
