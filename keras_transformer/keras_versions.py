@@ -38,7 +38,10 @@ def run_through_graph(
     Each operation of its graph is handed to `call`, with the arguments by position and by name.
     """
     return keras.Function._run_through_graph(
-        model, inputs, call_fn=lambda operation, *args, **kwargs: call(operation, args, kwargs)
+        model,
+        inputs,
+        operation_fn=lambda operation: operation,
+        call_fn=lambda operation, *args, **kwargs: call(operation, args, kwargs),
     )
 
 

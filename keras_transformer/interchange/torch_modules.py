@@ -140,7 +140,7 @@ def from_torch(
     | --- | --- |
     | `MultiheadAttention` | `MultiHeadAttention` |
     | `TransformerEncoderLayer`, `TransformerDecoderLayer` | `EncoderLayer`, `DecoderLayer` |
-    | `TransformerEncoder`, `TransformerDecoder` | `Encoder`, `Decoder`, or `NormalizedStack` |
+    | `TransformerEncoder`, `TransformerDecoder` | `Encoder`, `Decoder` or `NormalizedStack` |
     | `Transformer` | an `EncoderDecoder` of the two |
 
     A `norm` after layers with `norm_first=False`, as `Transformer` always has it, makes a

@@ -13,6 +13,7 @@ from ..errors import ConfigError
 from ..gather import gather_in_rows
 from ..keras_versions import input_structure, with_sublayers
 from ..tensors import Dimension, Tensor
+from .compilation import compiled
 from .functional_decoding import named_sources
 from .step_plan import StepPlan
 
@@ -182,27 +183,34 @@ class FullPassDecoder:
 
     def _outputs(self, rows: np.ndarray, source: Any) -> np.ndarray:
         """Returns what the model returns for token ids (batch, length)."""
-        outputs = self._call(self._find_model(), ops.convert_to_tensor(rows, "int32"), source)
+        model = self._find_model()
+
+        def call(inputs: Any) -> Any:
+            return self._call(model, *inputs)
+
+        if keras.backend.backend() == "jax" and isinstance(model, keras.Layer) and model.built:
+            # Without that, JAX would compile each operation by itself.
+            call = compiled(call, model.variables, (rows, source), fixed_shapes=True)
+        outputs = call((ops.convert_to_tensor(rows, "int32"), source))
         shapes = tree.map_structure(lambda tensor: tuple(tensor.shape), outputs)
         if tree.is_nested(outputs) or len(shapes) != 3 or shapes[:2] != rows.shape:
             raise ConfigError(
                 "model must return one output, logits of shape (batch, length, vocab_size); for "
-                f"token ids of shape {rows.shape}, {_name_of(self._find_model())} returns {shapes}"
+                f"token ids of shape {rows.shape}, {_name_of(model)} returns {shapes}"
             )
         return ops.convert_to_numpy(ops.cast(outputs, "float32"))
 
     def _call(self, model: Any, token_ids: Tensor, source: Any) -> Any:
-        training = {"training": False} if isinstance(model, keras.Layer) else {}
         if isinstance(model, keras.Function):
             structure = input_structure(model)
             inputs = {tensor.name: tensor for tensor in tree.flatten(structure)}
             (target_name,) = set(inputs) - set(source)
             values = {**source, target_name: ops.cast(token_ids, inputs[target_name].dtype)}
             arguments = tree.map_structure(lambda tensor: values[tensor.name], structure)
-            return model(arguments, **training)
+            return model(arguments)
         if isinstance(source, Mapping):
-            return model(token_ids, **source, **training)
-        return model(token_ids, *source, **training)
+            return model(token_ids, **source)
+        return model(token_ids, *source)
 
     def _converted(self, source: Any) -> Any:
         """Returns the source as a nest of tensors: a dict from names to tensors, or a tuple."""

@@ -105,12 +105,18 @@ def has_graph(model: Any) -> bool:
     if not isinstance(model, (keras.Function, keras.Sequential)):
         return False
     is_built = not isinstance(model, keras.Sequential) or model.built
-    return is_built and class_that_defines("call", type(model)).__module__.startswith("keras.")
+    return is_built and author_of_call(model).__module__.startswith("keras.")
 
 
-def class_that_defines(name: str, cls: type) -> type:
+def author_of(name: str, cls: type) -> type:
     """Returns the class from which a class has a method or an attribute."""
     return next(base for base in cls.__mro__ if name in vars(base))
+
+
+def author_of_call(operation: keras.Operation) -> type:
+    """Returns the class that decides what a call of a layer or an operation computes."""
+    bases = type(operation).__mro__
+    return next(base for base in bases if "call" in vars(base) or "__call__" in vars(base))
 
 
 def graph_of(model: Any) -> FunctionalGraph:

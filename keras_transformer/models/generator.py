@@ -109,8 +109,11 @@ class Generator:
     def search(self, request: GenerationRequest) -> Hypotheses:
         """Returns the best text of each prompt, as NumPy arrays."""
 
+        # A compiled function is kept, and must not keep these inputs.
+        options = request._replace(inputs={})
+
         def search(inputs: dict[str, Any]) -> Hypotheses:
-            return self._search(request, **inputs)
+            return self._search(options, **inputs)
 
         run, inputs = self._compiled_function("search", compiled, search, request)
         return Hypotheses(*map(ops.convert_to_numpy, run(inputs)))
@@ -125,8 +128,11 @@ class Generator:
             padding_id: what follows the end of a text.
         """
 
+        # As in `search`.
+        options = request._replace(inputs={})
+
         def prepare(inputs: dict[str, Any]) -> tuple[Any, Callable[..., Any]]:
-            search, choose, state = self._single_hypothesis(request, **inputs)
+            search, choose, state = self._single_hypothesis(options, **inputs)
 
             def extend(active: Any, position: Tensor) -> tuple[Any, Any]:
                 lengths = active.results.lengths

@@ -48,7 +48,9 @@ class NewPositions(NamedTuple):
 
     Attributes:
         first_entry: the number of the first entry that is written.
-        mask: the entries that each position may attend to, disregarding neighborhoods; () for all.
+        mask: the entries that each position may attend to, before a layer applies its sliding
+            window; () for all.
+        position_ids: the places of the positions in their sequences.
         entry_position_ids: returns the position ids of the entries, (batch, number of entries), or
             (1, number of entries) if all sequences have the same. It is a function since few layers
             need them.

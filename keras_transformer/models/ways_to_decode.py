@@ -14,6 +14,8 @@ What is known about a layer holds for the class that defines its `call`. A subcl
 `call` is another layer: it has a `step` only if it, or a subclass of it, defines `step`, and it
 treats each position by itself only if it says so: with the class attribute
 `is_position_wise = True`. What is known about a layer must also hold for the layers inside it.
+Activation functions count as element-wise, or as a softmax over the features. A method that our
+layers use in calls and in steps alike, such as `apply_sublayers`, may be overridden.
 """
 
 import inspect
@@ -47,7 +49,8 @@ from .functional_decoding import FunctionalDecoder
 from .functional_graph import (
     Call,
     FunctionalGraph,
-    class_that_defines,
+    author_of,
+    author_of_call,
     graph_of,
     has_graph,
     is_one_of,
@@ -60,10 +63,12 @@ _POSITION_WISE_LAYERS: tuple[type, ...] = (
     layers.Average, layers.Dense, layers.Dropout, layers.ELU, layers.Embedding,
     layers.GaussianDropout, layers.GaussianNoise, layers.Identity, layers.LeakyReLU, layers.Maximum,
     layers.Minimum, layers.Multiply, layers.ReLU, layers.Rescaling, layers.Subtract,
-    Dropout, FeedForward, LayerNormalization, Residual, TiedProjection,
+    Dropout, LayerNormalization, TiedProjection,
 )  # fmt: skip
 if hasattr(layers, "ReversibleEmbedding"):  # from Keras 3.15 on
     _POSITION_WISE_LAYERS += (layers.ReversibleEmbedding,)
+# Layers that do so if all layers inside them do.
+_COMPOUND_LAYERS = (FeedForward, Residual, keras.Sequential)
 # Layers that do so if they work along the last axis.
 _LAST_AXIS_LAYERS = (
     layers.BatchNormalization, layers.Concatenate, layers.LayerNormalization,
@@ -95,8 +100,7 @@ def decodable_of(model: Any) -> Decodable[Any]:
             other outputs than logits (batch, length, vocab_size).
     """
     if hasattr(model, "start_decoding"):
-        is_keras = isinstance(model, keras.Layer)
-        if not is_keras or _is_defined_with_call("start_decoding", type(model)):
+        if not isinstance(model, keras.Layer) or _is_defined_with_call("start_decoding", model):
             return model
         return FullPassDecoder(model, "it has its own call, and no start_decoding of its own")
     if has_graph(model):
@@ -181,6 +185,8 @@ def _reasons_against_cache(plan: StepPlan, call: Call) -> Iterator[str]:
         if not is_known:
             shown = "a tensor" if hasattr(value, "shape") else repr(value)
             yield f"layer {call} is called with {name}={shown}"
+    if not keras.utils.is_keras_tensor(call.outputs):
+        yield f"layer {call} returns more than one tensor"
 
 
 def _reasons_against_layer(layer: keras.Layer) -> Iterator[str]:
@@ -189,10 +195,10 @@ def _reasons_against_layer(layer: keras.Layer) -> Iterator[str]:
     if not has_steps(layer):
         yield f"layer {shown} has no method step"
         return
-    if not _is_defined_with_call("step", type(layer)):
+    if not _is_defined_with_call("step", layer):
         yield f"layer {shown} overrides call without step"
     # Whoever writes a step decides which layers it uses.
-    author = class_that_defines("step", type(layer))
+    author = author_of("step", type(layer))
     if author is MultiHeadAttention:
         yield from _reasons_against_parts(layer, stepped=[])
     elif author is EncoderLayer:
@@ -211,10 +217,13 @@ def _reasons_against_cross_attention(attention: keras.Layer) -> Iterator[str]:
     """Yields why `attend` of an attention may differ from its call."""
     for name in ("project_key_value", "attend"):
         has_method = hasattr(type(attention), name)
-        if not has_method or not _is_defined_with_call(name, type(attention)):
+        if not has_method or not _is_defined_with_call(name, attention):
             shown = f"{attention.name!r} ({type(attention).__name__})"
             yield f"layer {shown} overrides call without {name}"
-    if class_that_defines("call", type(attention)) is MultiHeadAttention:
+    if author_of_call(attention) is MultiHeadAttention:
+        if attention.needs_position_ids:
+            # `attend` is not told at which positions the new ones are.
+            yield f"layer {attention.name!r} has positions in its attention to a source"
         yield from _reasons_against_parts(attention, stepped=[])
 
 
@@ -238,15 +247,15 @@ def _reasons_against_parts(
             yield f"layer {shown} is not known to treat each position by itself"
 
 
-def _is_defined_with_call(name: str, cls: type) -> bool:
+def _is_defined_with_call(name: str, layer: keras.Operation) -> bool:
     """Returns whether the class that defines a method, or an attribute, is the one that defines
     `call`, or a subclass of it."""
-    return issubclass(class_that_defines(name, cls), class_that_defines("call", cls))
+    return issubclass(author_of(name, type(layer)), author_of_call(layer))
 
 
 def _says_position_wise(layer: keras.Operation) -> bool:
-    name, cls = "is_position_wise", type(layer)
-    return hasattr(cls, name) and getattr(cls, name) is True and _is_defined_with_call(name, cls)
+    says_so = getattr(type(layer), "is_position_wise", None) is True
+    return says_so and _is_defined_with_call("is_position_wise", layer)
 
 
 def is_position_wise(layer: keras.Layer) -> bool:
@@ -255,11 +264,12 @@ def is_position_wise(layer: keras.Layer) -> bool:
     # A scheme is given the positions.
     if _says_position_wise(layer) or isinstance(layer, PositionScheme):
         return True
-    author = class_that_defines("call", type(layer))
+    author = author_of_call(layer)
     if author in _LAST_AXIS_LAYERS:
         return _axes_of(layer) == [-1]
-    if author in (FeedForward, Residual):
-        return all(is_position_wise(part) for part in direct_sublayers(layer))
+    if author in _COMPOUND_LAYERS:
+        parts = layer.layers if author is keras.Sequential else direct_sublayers(layer)
+        return all(is_position_wise(part) for part in parts)
     return author in _POSITION_WISE_LAYERS
 
 
@@ -270,7 +280,7 @@ def _axes_of(operation: keras.Operation) -> list[int]:
 def _reasons_against_position_ids(plan: StepPlan, call: Call) -> Iterator[str]:
     """Yields the reasons in a call that a step gives position ids."""
     layer = call.operation
-    is_known = class_that_defines("call", type(layer)) in _POSITION_LAYERS
+    is_known = author_of_call(layer) in _POSITION_LAYERS
     if not is_known and not _says_position_wise(layer):
         yield f"layer {call} is not known to treat each position by itself"
     arguments = call.arguments
@@ -289,18 +299,14 @@ def _is_position_wise_call(plan: StepPlan, call: Call) -> bool:
     others = [tensor for tensor in tensors if not plan.depends_on_target(tensor)]
     if len(ranks) > 1 or not all(_is_alike(tensor, rank) for tensor in others):
         return False
-    if _says_position_wise(operation):
-        return True
-    author = class_that_defines("call", type(operation))
+    author = author_of_call(operation)
     if author in _LAST_AXIS_LAYERS or is_one_of(operation, _LAST_AXIS_FUNCTIONS):
         return rank > 2 and all(axis in (-1, rank - 1) for axis in _axes_of(operation))
     if is_one_of(operation, _ELEMENT_WISE_FUNCTIONS):
         return True
-    if author in (FeedForward, Residual):
-        return all(is_position_wise(part) for part in direct_sublayers(operation))
-    # An activation may be a softmax.
-    needs_features = author in (layers.Activation, layers.Dense)
-    return author in _POSITION_WISE_LAYERS and (rank > 2 or not needs_features)
+    # Without features, the last axis is that of the positions. An activation may be a softmax.
+    needs_features = author in (layers.Activation, layers.Dense, *_COMPOUND_LAYERS)
+    return is_position_wise(operation) and (rank > 2 or not needs_features)
 
 
 def _is_alike(tensor: Tensor, rank: int) -> bool:

@@ -405,6 +405,42 @@ def test_new_variables_are_seen():
     assert logits.argmax() + 1 == generated.token_ids[0, 0]
 
 
+class Without:
+    """Forbids tokens after the first new one. It has no hash."""
+
+    def __init__(self, *token_ids):
+        self.token_ids = token_ids
+        self.calls = 0
+
+    def __call__(self, token_ids, logits, position):
+        self.calls += 1
+        is_forbidden = np.isin(np.arange(VOCAB_SIZE), self.token_ids)
+        return ops.where(ops.logical_and(is_forbidden, position > 0), -np.inf, logits)
+
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize("options", [{}, {"beam_size": 2}, {"top_k": 4, "seed": 1}])
+def test_a_logits_processor_changes_what_is_generated(options):
+    model = language_model()
+    options |= dict(max_new_tokens=4)
+    free = generate(model, PROMPTS, **options).token_ids
+    forbidden = sorted({*free[:, 1:].flat} - {int(free[0, 2])})
+    some, all_of_them = Without(*forbidden), Without(*forbidden, free[0, 2])
+    for processor in (some, all_of_them, some):
+        generated = generate(model, PROMPTS, logits_processor=processor, **options).token_ids
+        assert not np.isin(generated[:, 1:], processor.token_ids).any()
+        if not options.get("beam_size"):
+            np.testing.assert_array_equal(generated[:, 0], free[:, 0])
+    # Each is compiled once. PyTorch calls it at each step.
+    compiles = keras.backend.backend() != "torch"
+    assert all_of_them.calls < 4 if compiles else all_of_them.calls == 4
+    assert some.calls == all_of_them.calls * (1 if compiles else 2)
+
+
 class Pairs:
     """A model of another kind: the next token is the last but one of what it has seen."""
 

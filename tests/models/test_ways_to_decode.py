@@ -212,6 +212,17 @@ class WithQuietResidual(DecoderLayer):
         return QuietResidual(self.make_normalization("norm"), name=f"{sublayer_name}_residual")
 
 
+class Parallel(DecoderLayer):
+    def apply_sublayers(self, target, self_attend, cross_attend=None, training=None):
+        hidden = self.self_attention_residual.sublayer_input(target)
+        return target + self_attend(hidden) + self.feed_forward(hidden)
+
+
+class Called(layers.Dense):
+    def __call__(self, inputs):
+        return 2.0 * super().__call__(inputs)
+
+
 class StackOf(Decoder):
     def __init__(self, layer_class, **kwargs):
         super().__init__(2, 2, 16, **kwargs)
@@ -233,6 +244,10 @@ STEPPED = {
     "sequential feed-forward": lambda: model_of(
         DecoderLayer(2, 16), keras.Sequential([layers.Dense(5, "gelu"), layers.Dense(D_MODEL)])
     ),
+    "sequential part": lambda: model_of(
+        WithFeedForward(keras.Sequential([layers.Dense(5, "gelu"), layers.Dense(D_MODEL)]))
+    ),
+    "order of the parts": lambda: model_of(Parallel(2, 16, norm_first=True)),
     "window of Keras": lambda: model_of(_window_of_keras()),
 }  # fmt: skip
 
@@ -268,6 +283,10 @@ FULL = {
     "dense": (
         lambda: model_of(DecoderLayer(2, 16), Doubled(D_MODEL, name="own")),
         rf"layer 'own' \(Doubled\) {UNKNOWN}",
+    ),
+    "__call__": (
+        lambda: model_of(DecoderLayer(2, 16), Called(D_MODEL, name="own")),
+        rf"layer 'own' \(Called\) {UNKNOWN}",
     ),
     "custom layer": (
         lambda: model_of(DecoderLayer(2, 16), SumOfThePast(name="own")),
@@ -432,6 +451,24 @@ def test_an_encoder_inside_is_called_as_a_whole():
     randomized(model)
     texts = [[3, 4, 7, 7], [1, 2, 3, 4], [5, 7, 7, 7]]
     generated = generated_step_by_step(model, texts)
+    assert_greedy(
+        generated, *(lambda tokens, text=text: model([np.array([text]), tokens]) for text in texts)
+    )
+
+
+class PositionsInTheSource(DecoderLayer):
+    def make_cross_attention(self, target_shape, source_shape):
+        return MultiHeadAttention(2, 4, relative_positions="alibi", name="cross")
+
+
+def test_relative_positions_of_a_source_need_full_passes():
+    source, target = ids("source"), ids("target")
+    embedding = PositionalEmbedding(VOCAB_SIZE, D_MODEL)
+    hidden = PositionsInTheSource(2, 16)(embedding(target), embedding(source))
+    model = randomized(keras.Model([source, target], layers.Dense(VOCAB_SIZE)(hidden)))
+    texts = [[3, 4, 7, 7], [1, 2, 3, 4], [5, 7, 7, 7]]
+    reason = "layer 'cross' has positions in its attention to a source"
+    generated = generated_by_full_passes(model, reason, texts)
     assert_greedy(
         generated, *(lambda tokens, text=text: model([np.array([text]), tokens]) for text in texts)
     )

@@ -9,7 +9,7 @@ PUBLIC = {
     *("Decoder", "DecoderLayer", "Encoder", "EncoderLayer", "FeedForward", "MultiHeadAttention"),
     *("PositionalEmbedding", "PositionalEncoding", "Residual", "TiedProjection"),
     *("AlibiPositions", "PositionScheme", "RotaryPositions", "T5Positions"),
-    *("Transformer", "TransformerConfig", "build_transformer", "generate"),
+    *("Transformer", "TransformerConfig", "build_transformer", "generate", "stream_tokens"),
     *("from_keras", "from_keras_hub", "from_torch", "to_keras", "to_keras_hub", "to_torch"),
     *("MaskedAccuracy", "MaskedLabelSmoothedCrossentropy", "Perplexity", "WarmupInverseSqrt"),
 }
