@@ -47,7 +47,8 @@ NEWEST_TESTS_jax := tests/layers/test_masked_positions.py tests/layers/test_own_
 	tests/layers/test_position_schemes.py tests/layers/test_positional_encoding.py tests/layers/test_score_bias.py
 LIGHT_TESTS_torch := $(wildcard tests/layers/test_*.py) $(wildcard tests/decoding/test_*.py) \
 	tests/interchange/test_keras_attention.py tests/interchange/test_pytorch.py \
-	tests/models/test_generation.py tests/models/test_transformer_model.py
+	tests/models/test_generation.py tests/models/test_transformer_model.py \
+	tests/models/test_ways_to_decode.py tests/models/test_full_passes.py tests/models/test_token_stream.py
 
 test-jax test-torch: test-%: $(VENV)-%/installed
 	rm -rf build/lib

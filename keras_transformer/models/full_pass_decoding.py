@@ -154,22 +154,19 @@ class FullPassDecoder:
         if (length, room) in self._examined:
             return
         texts = [row[row >= 0] for row in prompts[:_NUM_EXAMINED]]
-        # Ids up to the highest one of the prompts are known to exist.
-        fillings = np.random.default_rng(0).integers(1, max(int(prompts.max()), 1) + 1, (2, room))
-        fillings[0] = 0
-        rows = np.concatenate([fillings] * len(texts))
-        for number, text in enumerate(texts):
-            rows[2 * number : 2 * number + 2, : len(text)] = text
         source = tree.map_structure(lambda tensor: tensor[: len(texts)], self._converted(source))
-        pairs = tree.map_structure(lambda tensor: ops.repeat(tensor, 2, axis=0), source)
-        outputs = self._outputs(rows, pairs)
+        twice = tree.map_structure(lambda tensor: ops.repeat(tensor, 2, axis=0), source)
+        # Two rows for each text. Ids up to the highest one of the prompts are known to exist.
+        rows = _with_different_ends(texts, room, max(int(prompts.max()), 1))
+        outputs = self._outputs(rows, twice, length)
         same = [
             (outputs[2 * number, : len(text)], outputs[2 * number + 1, : len(text)])
             for number, text in enumerate(texts)
         ]
-        if self.fixed_length is None and len(texts[0]) > 0:
+        text = texts[0]
+        if self.fixed_length is None and len(text) > 0:
             alone = tree.map_structure(lambda tensor: tensor[:1], source)
-            same.append((same[0][0], self._outputs(texts[0][None], alone)[0]))
+            same.append((same[0][0], self._outputs(text[None], alone, len(text))[0]))
         if not all(_is_close(first, second, self._tolerance()) for first, second in same):
             raise ConfigError(
                 f"model must be causal: the logits of {_name_of(self._find_model())} at a position "
@@ -181,8 +178,8 @@ class FullPassDecoder:
             self.has_probabilities = self.has_probabilities or bool(is_probability)
             self._examined.add((length, room))
 
-    def _outputs(self, rows: np.ndarray, source: Any) -> np.ndarray:
-        """Returns what the model returns for token ids (batch, length)."""
+    def _outputs(self, rows: np.ndarray, source: Any, length: int) -> np.ndarray:
+        """Returns the model's outputs for token ids, those at the first positions only."""
         model = self._find_model()
 
         def call(inputs: Any) -> Any:
@@ -198,7 +195,7 @@ class FullPassDecoder:
                 "model must return one output, logits of shape (batch, length, vocab_size); for "
                 f"token ids of shape {rows.shape}, {_name_of(model)} returns {shapes}"
             )
-        return ops.convert_to_numpy(ops.cast(outputs, "float32"))
+        return ops.convert_to_numpy(ops.cast(outputs[:, :length], "float32"))
 
     def _call(self, model: Any, token_ids: Tensor, source: Any) -> Any:
         if isinstance(model, keras.Function):
@@ -265,6 +262,17 @@ def _at_the_beginning(
     places = ops.arange(length + 1, dtype="int32")[None]
     sources = ops.where(places < lengths, places + length - lengths, length)
     return gather_in_rows(padded, sources), lengths
+
+
+def _with_different_ends(
+    texts: list[np.ndarray], length: int, highest_id: int
+) -> Annotated[np.ndarray, "int32 (2 * number of texts, length)"]:
+    """Returns each text with zeros after it, and with other tokens after it."""
+    other_tokens = np.random.default_rng(0).integers(1, highest_id + 1, length)
+    rows = np.tile([np.zeros_like(other_tokens), other_tokens], (len(texts), 1))
+    for number, text in enumerate(texts):
+        rows[2 * number : 2 * number + 2, : len(text)] = text
+    return rows.astype("int32")
 
 
 def _is_close(left: np.ndarray, right: np.ndarray, tolerance: float) -> bool:

@@ -17,6 +17,7 @@ from keras import ops, tree
 from ..gather import gather_in_rows
 from ..layers import Decoder, PositionalEmbedding, TiedProjection
 from ..tensors import Dimension, Tensor, last_size
+from .functional_graph import author_of_call
 
 
 class DecoderState(NamedTuple):
@@ -223,13 +224,15 @@ def _logits_function(
 ) -> Callable[[Tensor], Tensor]:
     """Returns the function from hidden states (rows, d_model) to float32 logits (rows, vocab_size
     or candidates)."""
-    if output_projection.quantization_mode:
-        # A quantized kernel holds integers, and only the layer knows their scales.
-        def logits_of_quantized(rows: Tensor) -> Tensor:
+    is_known = author_of_call(output_projection) in (keras.layers.Dense, TiedProjection)
+    if output_projection.quantization_mode or not is_known:
+        # A quantized kernel holds integers, and only the layer knows their scales; only a layer
+        # with its own `call` knows what that does.
+        def logits_of_layer(rows: Tensor) -> Tensor:
             logits = ops.cast(output_projection(rows), "float32")
             return logits if candidates is None else ops.take(logits, candidates, axis=1)
 
-        return logits_of_quantized
+        return logits_of_layer
     if candidates is not None and isinstance(output_projection, TiedProjection):
         kernel = output_projection.columns(candidates)
     else:
