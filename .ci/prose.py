@@ -1,5 +1,4 @@
-"""Finds wording that has to be read twice, in the documentation and in the comments and docstrings
-of the packages.
+"""Finds wording that has to be read twice, in documentation, comments and docstrings.
 
 The rules are those of CONTRIBUTING.md that a pattern can check without being wrong.
 """
@@ -23,8 +22,7 @@ RULES = {
 
 
 def prose_of(path: pathlib.Path) -> Iterator[tuple[int, str]]:
-    """Yields the lines of a page, or of the comments and docstrings of a module, with their
-    numbers."""
+    """Yields the lines of a page, or of a module's comments and docstrings, with numbers."""
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
     if path.suffix == ".md":

@@ -1,4 +1,4 @@
-"""What MkDocs does with the documentation: its hooks, and an extension that reads docstrings."""
+"""The hooks of MkDocs, and an extension that reads docstrings."""
 
 import pathlib
 import re
@@ -37,15 +37,16 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **context: Any) -> str:
-    """Called with the text of each page: links lead to the pages of notebooks; those to code become
-    paths of files."""
+    """Called with the text of each page: adapts links.
+
+    Links to notebooks lead to their pages, and links to code become paths of files.
+    """
     markdown = _NOTEBOOK_LINK.sub(r"](notebooks/\1.md)", markdown)
     return _CODE_LINK.sub(lambda link: _as_path(*link.groups()), markdown)
 
 
 def on_page_content(html: str, **context: Any) -> str:
-    """Called with the HTML of each page: by the keyboard, a table that is wider than the screen is
-    scrolled."""
+    """Called with the HTML of each page: lets the keyboard scroll tables wider than the screen."""
     return html.replace("<table>", '<table tabindex="0">')
 
 
@@ -58,8 +59,8 @@ def on_post_build(config: Any) -> None:
     """Called when the site is complete: the addresses of former pages lead to their text."""
     for old, new in _MOVED.items():
         page = (
-            f'<!doctype html><meta http-equiv="refresh" content="0; url={new}.html"><a '
-            f'href="{new}.html">{new}</a>'
+            f'<!doctype html><meta http-equiv="refresh" content="0; url={new}.html">'
+            f'<a href="{new}.html">{new}</a>'
         )
         pathlib.Path(config.site_dir, f"{old}.html").write_text(page, encoding="utf-8")
 
@@ -69,8 +70,7 @@ def _as_path(text: str, path: str) -> str:
 
 
 class Sections(griffe.Extension):
-    """Names sections of docstrings as the generator does, so that it lists arguments and shows
-    examples as code."""
+    """Names sections of docstrings so that arguments are listed, and examples shown as code."""
 
     def on_instance(self, *, obj: griffe.Object, **context: Any) -> None:
         """Called with each module, class and function."""

@@ -1,5 +1,4 @@
-"""The command `keras-transformer train`, as the benchmarks run it, and the sizes of the model that
-they train."""
+"""The command `keras-transformer train` of the benchmarks, and the sizes of their model."""
 
 import os
 import sys
@@ -21,11 +20,12 @@ def train_command(
         text: Mapping from the options of the text, such as `--source`, to their values.
         settings: Mapping from fields of the recipe to their values.
     """
-    return [
-        *(*COMMAND, "train", "--model-dir", model_dir),
-        *(argument for option in text.items() for argument in option),
-        *("--set", *(f"{name}={value}" for name, value in settings.items())),
-    ]
+    command: list[object] = [*COMMAND, "train", "--model-dir", model_dir]
+    for option, value in text.items():
+        command += [option, value]
+    command.append("--set")
+    command += [f"{name}={value}" for name, value in settings.items()]
+    return command
 
 
 def settings_of(sizes: Mapping[str, Any], vocab_size: int, steps: int) -> dict[str, object]:

@@ -84,8 +84,7 @@ def measure(comparisons: Sequence[Comparison], repeats: int) -> None:
 
 
 def format_number(value: float) -> str:
-    """Returns a number with three significant digits, or without decimal places from 100
-    upwards."""
+    """Returns a number with three significant digits, or without decimal places from 100 on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -94,27 +93,24 @@ def print_table(comparison: Comparison) -> None:
     runs = max(map(len, comparison.reports.values()), default=0)
     print(f"\n{comparison.title}: {comparison.unit}, median of {runs}, {restrictions()}\n")
     width = max(map(len, comparison.contenders))
-    line = f"{{:{width}}} {{:>9}} {{:>9}} {{:>9}} {{:>7}}  {{}}"
-    print(
-        line.format(
-            "", "median", "least", "most", "ratio" if comparison.reference else "", "versions"
-        ).rstrip()
-    )
+
+    def print_row(name: str, median: str, least: str, most: str, ratio: str, rest: str) -> None:
+        row = f"{name:{width}} {median:>9} {least:>9} {most:>9} {ratio:>7}  {rest}"
+        print(row.rstrip())
+
+    print_row("", "median", "least", "most", "ratio" if comparison.reference else "", "versions")
     for name in comparison.contenders:
         values = comparison.values(name)
         if values:
-            numbers = [
-                format_number(value)
-                for value in (statistics.median(values), min(values), max(values))
-            ]
             ratio = comparison.ratio(name)
-            versions = ", ".join(
-                " ".join(item) for item in comparison.reports[name][-1]["versions"].items()
-            )
-            print(
-                line.format(
-                    name, *numbers, "" if ratio is None else f"{ratio:.2f}", versions
-                ).rstrip()
+            versions = comparison.reports[name][-1]["versions"]
+            print_row(
+                name,
+                format_number(statistics.median(values)),
+                format_number(min(values)),
+                format_number(max(values)),
+                "" if ratio is None else f"{ratio:.2f}",
+                ", ".join(f"{package} {version}" for package, version in versions.items()),
             )
         if name in comparison.failures:
             print(f"{name:{width}} {comparison.failures[name]}")
@@ -125,8 +121,7 @@ def print_table(comparison: Comparison) -> None:
 def publish(
     path: str | os.PathLike[str], comparisons: Sequence[Comparison], **settings: Any
 ) -> None:
-    """Prints the tables of all comparisons, and writes all reports and the settings to a JSON
-    file."""
+    """Prints the tables of all comparisons, and writes reports and settings to a JSON file."""
     for comparison in comparisons:
         print_table(comparison)
     tables = [
@@ -146,8 +141,7 @@ def publish(
 def make_parser(
     module: str, documentation: str | None, repeats: int = 3
 ) -> argparse.ArgumentParser:
-    """Makes the parser of a module with a docstring, with `--json`, `--repeats`, `--isa` and
-    `--cores`."""
+    """Makes the parser of a benchmark, with `--json`, `--repeats`, `--isa` and `--cores`."""
     parser = argparse.ArgumentParser(
         prog=f"python -m {module}",
         description=(documentation or "").partition("\n")[0],
@@ -168,10 +162,10 @@ def make_parser(
 
 
 def parse_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Parses the command line, and applies `--isa` and `--cores` to this process and all that it
-    starts.
+    """Parses the command line, and applies `--isa` and `--cores`.
 
-    It then imports TensorFlow, without the remarks that it makes before it knows what to log.
+    They apply to this process and to all processes that it starts. Then TensorFlow is imported,
+    without the remarks that it makes before it knows what to log.
     """
     options = parser.parse_args()
     try:

@@ -1,5 +1,4 @@
-"""Decoding speed compared with other libraries: sentences per second of a trained model, from text
-to text.
+"""Decoding speed compared with other libraries: sentences per second, from text to text.
 
     python -m benchmarks.decoding --model-dir models/en-de --data multi30k --json decoding.json
 
@@ -10,13 +9,13 @@ share the cores. The last table sends every 5th sentence as a request of its own
 greedily and with TensorFlow's executor for one thread (docs/latency.md). With `--isa avx2`,
 bfloat16 is left out.
 
-    SavedModel             what `keras-transformer export` writes (contenders/saved_model.py)
-    CTranslate2            the same weights and search settings (contenders/ctranslate2.py) Marian
-    the same, if the model was imported from Marian (contenders/marian.py); `--marian` names the
-                           Python of an environment with pymarian, and the folder that the model was
-                           imported from
+    SavedModel      the model that `keras-transformer export` writes (contenders/saved_model.py)
+    CTranslate2     the same weights and search settings (contenders/ctranslate2.py)
+    Marian          the same, if the model was imported from Marian (contenders/marian.py);
+                    `--marian` names the Python of an environment with pymarian, and the folder that
+                    the model was imported from
 
-`--tables float32 best greedy single` names those to measure; without it, all four are.
+`--tables float32 best greedy single` chooses tables; without it, all four are measured.
 
 If the directory has a shortlist, the first two are measured with it as well. CTranslate2 is given
 the same lists.
@@ -31,7 +30,7 @@ import itertools
 import os
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from benchmarks.comparison import Comparison, make_parser, measure, parse_options, publish
@@ -84,10 +83,8 @@ def comparisons(
     lists: dict[str, tuple[str, ...]] = {"": ()}
     if shortlist:
         lists[", shortlist"] = ("--shortlist",)
-        engines |= {
-            f"{name}, shortlist": functools.partial(engine, "--shortlist")
-            for name, engine in engines.items()
-        }
+        for name, engine in list(engines.items()):
+            engines[f"{name}, shortlist"] = functools.partial(engine, "--shortlist")
     without_marian = dict(engines)
     if marian:
         engines[MARIAN] = _marian(task_path, *marian)
@@ -96,75 +93,68 @@ def comparisons(
         float32 |= _cases(name, engine, "--answers", name)
     best: dict[str, Contender] = {}
     for precision, (suffix, options) in itertools.product(usable_precisions(), lists.items()):
-        best |= _cases(
-            f"{SAVED_MODEL}, {precision}{suffix}", saved_model, "--precision", precision, *options
-        )
+        name = f"{SAVED_MODEL}, {precision}{suffix}"
+        best |= _cases(name, saved_model, "--precision", precision, *options)
     compute_types = ctranslate2.get_supported_compute_types("cpu")
     if is_limited_to_avx2():
         best[f"{SAVED_MODEL}, bfloat16"] = skipped(NO_BFLOAT16)
         compute_types.discard("bfloat16")
     for compute_type, (suffix, options) in itertools.product(COMPUTE_TYPES, lists.items()):
         if compute_type in compute_types:
-            best |= _cases(
-                f"{CTRANSLATE2}, {compute_type}{suffix}",
-                translator,
-                "--compute-type",
-                compute_type,
-                *options,
-            )
+            name = f"{CTRANSLATE2}, {compute_type}{suffix}"
+            best |= _cases(name, translator, "--compute-type", compute_type, *options)
     greedy: dict[str, Contender] = {}
     for name, engine in without_marian.items():
         greedy |= _cases(name, engine, "--beam-size", 1)
-    on_one_thread = {
-        f"{name}, single-threaded executor": functools.partial(
-            engine, "--executor", "SINGLE_THREADED_EXECUTOR"
-        )
-        for name, engine in engines.items()
-        if name.startswith(SAVED_MODEL)
-    }
-    single = {
-        f"{name}{f', {threads} threads' * (threads > 1)}{', greedy' * (beam_size == 1)}": _latency(
-            engine, "--threads", threads, "--beam-size", beam_size
-        )
-        for beam_size, searched in (
-            (BEAM_SIZE, engines | on_one_thread),
-            (1, without_marian | on_one_thread),
-        )
-        for name, engine in searched.items()
-        # Marian's threads do not share a sentence, and the executor has only one.
-        for threads in sorted({1} if name in {MARIAN, *on_one_thread} else {1, _num_cores()})
-    }
+    on_one_thread: dict[str, Engine] = {}
+    for name, engine in engines.items():
+        if name.startswith(SAVED_MODEL):
+            on_one_thread[f"{name}, single-threaded executor"] = functools.partial(
+                engine, "--executor", "SINGLE_THREADED_EXECUTOR"
+            )
+    single: dict[str, Contender] = {}
+    for name, engine in (engines | on_one_thread).items():
+        for threads in _numbers_of_threads(name, on_one_thread):
+            suffix = f", {threads} threads" if threads > 1 else ""
+            single[name + suffix] = _latency(engine, "--threads", threads, "--beam-size", BEAM_SIZE)
+    for name, engine in (without_marian | on_one_thread).items():
+        for threads in _numbers_of_threads(name, on_one_thread):
+            suffix = f", {threads} threads" if threads > 1 else ""
+            single[f"{name}{suffix}, greedy"] = _latency(
+                engine, "--threads", threads, "--beam-size", 1
+            )
+    speed = "sentences/s"
+    latency = "ms per sentence, lower is better"
     search = f"beam {BEAM_SIZE}, batch {REQUEST_SIZE}"
+    greedy_search = f"greedy, batch {REQUEST_SIZE}"
     fastest = f"{SAVED_MODEL}, {usable_precisions()[-1]}"
     return [
-        Comparison(f"decoding, float32, {search}", "sentences/s", float32, SAVED_MODEL),
-        Comparison(f"decoding, best precision, {search}", "sentences/s", best, fastest),
-        Comparison(
-            f"decoding, float32, greedy, batch {REQUEST_SIZE}", "sentences/s", greedy, SAVED_MODEL
-        ),
-        Comparison(
-            "decoding, float32, batch 1", "ms per sentence, lower is better", single, SAVED_MODEL
-        ),
+        Comparison(f"decoding, float32, {search}", speed, float32, SAVED_MODEL),
+        Comparison(f"decoding, best precision, {search}", speed, best, fastest),
+        Comparison(f"decoding, float32, {greedy_search}", speed, greedy, SAVED_MODEL),
+        Comparison("decoding, float32, batch 1", latency, single, SAVED_MODEL),
     ]
+
+
+def _numbers_of_threads(name: str, on_one_thread: Collection[str]) -> list[int]:
+    # Marian's threads do not share a sentence, and the executor has only one.
+    if name == MARIAN or name in on_one_thread:
+        return [1]
+    return sorted({1, _num_cores()})
 
 
 def _marian(task_path: str, python: str, folder: str) -> Engine:
     from keras_transformer.pretrained.marian import find_files
 
     model, vocabularies, *_ = find_files(pathlib.Path(folder))
+    rule = "a folder with vocabularies in .spm files"
     for path in vocabularies:
-        require(
-            path.suffix == ".spm", "--marian", "a folder with vocabularies in .spm files", path.name
-        )
+        require(path.suffix == ".spm", "--marian", rule, path.name)
     paths = [path.resolve() for path in (model, *vocabularies)]
+    # pymarian joins its arguments by spaces.
+    rule = "a folder of files without spaces in their paths"
     for path in paths:
-        # pymarian joins its arguments by spaces.
-        require(
-            " " not in str(path),
-            "--marian",
-            "a folder of files without spaces in their paths",
-            str(path),
-        )
+        require(" " not in str(path), "--marian", rule, str(path))
     options = ("--model", paths[0], "--vocabs", *paths[1:])
     return functools.partial(contender, "marian", task_path, *options, python=python)
 
@@ -193,8 +183,11 @@ def _latency(engine: Engine, *options: object) -> Contender:
 
 
 def agreement(first: Sequence[Any], second: Sequence[Any]) -> dict[str, Any]:
-    """Compares the translations of two engines: lists of `[translation, log probability]`, one for
-    each sentence.
+    """Compares the translations of two engines.
+
+    Args:
+        first: `[translation, log probability]` for each sentence.
+        second: likewise.
 
     Returns:
         How many "sentences" there are and how many translations are "equal", the largest
@@ -214,8 +207,8 @@ def agreement(first: Sequence[Any], second: Sequence[Any]) -> dict[str, Any]:
 def agreement_lines(engine: str, found: dict[str, Any]) -> Iterator[str]:
     """Describes what `agreement` returned for the SavedModel and another engine."""
     yield (
-        f"{found['equal']:,} of {found['sentences']:,} translations of {SAVED_MODEL} and "
-        f"{engine} are equal"
+        f"{found['equal']:,} of {found['sentences']:,} translations "
+        f"of {SAVED_MODEL} and {engine} are equal"
     )
     if found["equal"]:
         yield f"    their log probabilities differ by {found['score_difference']:.1e} at most"
@@ -272,13 +265,12 @@ def main() -> None:
         except Error as error:
             parser.error(str(error))
         measure(tables, options.repeats)
-        answers = {
-            name: found
-            for name in (SAVED_MODEL, CTRANSLATE2, MARIAN)
-            if (found := task.read_answers(name))
-        }
-    ours = answers.pop(SAVED_MODEL, None)
-    agreements = {name: agreement(ours, theirs) for name, theirs in answers.items()} if ours else {}
+        ours = task.read_answers(SAVED_MODEL)
+        agreements = {}
+        for name in (CTRANSLATE2, MARIAN):
+            theirs = task.read_answers(name)
+            if ours and theirs:
+                agreements[name] = agreement(ours, theirs)
     publish(
         options.json,
         tables,

@@ -30,15 +30,13 @@ Answer = TypeVar("Answer")
 
 
 class DecodingTask:
-    """A directory with the text, the longest sentence first, and with a trained model in the form
-    of each engine.
+    """A directory with the text, and with a trained model in the form of each engine.
 
-        saved_models/               for each precision and beam size, as `keras-transformer export`
-        writes them, and
-                                    once more with the shortlist if the model has one
-        ctranslate2/1               the same weights for CTranslate2, and the tokenizer's files
-        task.json                   texts and limits
-        answers/                    the translations of contenders, from their last run
+        saved_models/    for each precision and beam size, as `keras-transformer export` writes
+                         them, and once more with the shortlist if the model has one
+        ctranslate2/1    the same weights for CTranslate2, and the tokenizer's files
+        task.json        texts, the longest sentence first, and limits
+        answers/         the translations of contenders, from their last run
 
     Args:
         path: str or path of the directory.
@@ -58,8 +56,7 @@ class DecodingTask:
         return self.path / "saved_models" / name / "1"
 
     def requests(self, size: int = REQUEST_SIZE, every: int = 1) -> list[list[str]]:
-        """Returns the sources in requests of a size, the last of which may be smaller; of every
-        n-th sentence only."""
+        """Returns every n-th source in requests of a size; the last one may be smaller."""
         sources = self.facts["sources"][::every]
         return [sources[begin : begin + size] for begin in range(0, len(sources), size)]
 
@@ -79,14 +76,15 @@ class DecodingTask:
         requests = self.requests(options.request_size, options.every)
         send_requests(translate, requests, options.at_once)
         answers, seconds = send_requests(translate, requests, options.at_once)
-        translations, scores = (
-            [value for answer in answers for value in answer[part]] for part in (0, 1)
-        )
+        translations: list[str] = []
+        scores: list[float] = []
+        for some_translations, some_scores in answers:
+            translations += some_translations
+            scores += some_scores
         if options.answers:
             self.write_answers(options.answers, translations, scores)
-        bleu = sacrebleu.corpus_bleu(
-            translations, [self.facts["references"][:: options.every]]
-        ).score
+        references = self.facts["references"][:: options.every]
+        bleu = sacrebleu.corpus_bleu(translations, [references]).score
         return {**make_report(len(translations), seconds, versions), "bleu": bleu}
 
     def write_answers(
@@ -98,8 +96,7 @@ class DecodingTask:
         path.write_text(json.dumps(list(zip(translations, scores, strict=True))))
 
     def read_answers(self, name: str) -> list[Any] | None:
-        """Reads what `write_answers` wrote: a list of `[translation, score]`, None if there is none
-        of that name."""
+        """Returns the answers under a name, a list of `[translation, score]`, or None."""
         path = self._answers_path(name)
         return json.loads(path.read_text()) if path.exists() else None
 
@@ -132,8 +129,7 @@ def make_report(num_sentences: int, seconds: float, versions: Mapping[str, str])
 
 
 def make_parser(documentation: str | None) -> argparse.ArgumentParser:
-    """Makes the parser of a contender, whose description is the first line of its module's
-    docstring."""
+    """Makes the parser of a contender; the first line of its docstring is the description."""
     parser = argparse.ArgumentParser(
         description=(documentation or "").partition("\n")[0], allow_abbrev=False
     )
@@ -194,16 +190,15 @@ def prepare(
     for case in itertools.product(precisions, beam_sizes, shortlists):
         precision, beam_size, shortlist = case
         decoding = dataclasses.replace(decoding, beam_size=beam_size)
-        translators[case] = Translator.load(model_dir, decoding, precision, shortlist=shortlist)
-        export_servable(
-            translators[case], task.saved_model(*case).parent, signatures=["serving_default"]
-        )
+        translator = Translator.load(model_dir, decoding, precision, shortlist=shortlist)
+        output = task.saved_model(*case).parent
+        export_servable(translator, output, signatures=["serving_default"])
+        translators[case] = translator
 
     translator = translators[precisions[0], beam_sizes[0], shortlists[-1]]
     num_tokens = translator.num_tokens(list(pairs.source))
-    longest_first = sorted(
-        zip(-num_tokens, pairs.source, pairs.target, strict=True), key=lambda pair: pair[0]
-    )
+    sentences = zip(num_tokens, pairs.source, pairs.target, strict=True)
+    longest_first = sorted(sentences, key=lambda sentence: -sentence[0])
     facts = {
         "max_length": translator.model.config.max_length,
         "forbidden_tokens": translator.decoding.forbidden_tokens,

@@ -1,13 +1,12 @@
-"""Random hostile texts, sent to every signature of a SavedModel: its answers are checked, time and
-memory are measured.
+"""Sends random hostile texts to every signature of a SavedModel, and checks its answers.
 
     python -m benchmarks.fuzzing --servable servable/en-de/1 --texts 20000 --json fuzzing.json
 
 Random bytes, invalid UTF-8, control characters, surrogates, text from right to left, thousands of
 combining marks, special symbols, lines of a megabyte, ..., in requests of 31 and an ordinary text.
-Each signature has a process of its own, which draws them (contenders/fuzzed_requests.py). "MB more"
-is by how much it raises the peak of the process' resident memory. A wrong answer ends the process
-with a message.
+Each signature has a process of its own, which draws them (contenders/fuzzed_requests.py). Time is
+measured too, and "MB more" is by how much the peak of the process' resident memory rises. A wrong
+answer ends the process with a message.
 """
 
 import sys
@@ -39,18 +38,16 @@ def main() -> None:
         name: contender("fuzzed_requests", options.servable, name, options.texts)
         for name in options.signatures
     }
-    comparison = Comparison(
-        "hostile texts", "seconds of the slowest request, lower is better", contenders
-    )
+    unit = "seconds of the slowest request, lower is better"
+    comparison = Comparison("hostile texts", unit, contenders)
     measure([comparison], options.repeats)
     publish(options.json, [comparison], servable=options.servable, texts=options.texts)
     print()
     for name, (report, *_) in comparison.reports.items():
         print(
             f"{name}: {options.texts:,} texts, {report['truncated']:,} truncated, "
-            f"{report['texts_per_second']:,.0f} "
-            f"texts/s, a median request {report['median']:.2f} s, {report['megabytes']:,.0f} MB "
-            f"more"
+            f"{report['texts_per_second']:,.0f} texts/s, "
+            f"a median request {report['median']:.2f} s, {report['megabytes']:,.0f} MB more"
         )
     if comparison.failures:
         sys.exit(1)

@@ -1,10 +1,10 @@
-"""Speed of our blocks compared with those of stock Keras layers and of KerasHub, on each backend.
+"""Speed of our layers compared with stock Keras layers and with KerasHub, on each backend.
 
     python -m benchmarks.layers --json layers.json
 
-Measured are an encoder layer, a decoder layer and an attention layer alone, each as a Keras model
-of its own: its forward pass (`predict_on_batch`) and its training step (`train_on_batch`), compiled
-as Keras does by default. All blocks of one backend run in one process and take turns, step by step.
+An encoder layer, a decoder layer and an attention layer are measured, each as a Keras model of its
+own: its forward pass (`predict_on_batch`) and its training step (`train_on_batch`), compiled as
+Keras does by default. All blocks of one backend run in one process and take turns, step by step.
 """
 
 import argparse
@@ -23,8 +23,12 @@ from benchmarks.comparison import format_number
 from benchmarks.machine import add_machine_options, machine, restrict, restrictions
 from keras_transformer.model_dir.files import replacing
 
-D_MODEL, D_FF, NUM_HEADS, DROPOUT, EPSILON = 256, 1024, 8, 0.1, 1e-5
-BACKENDS = {"tensorflow": "tensorflow", "jax": "jax", "torch": "torch"}
+D_MODEL = 256
+D_FF = 1024
+NUM_HEADS = 8
+DROPOUT = 0.1
+EPSILON = 1e-5
+BACKENDS = ("tensorflow", "jax", "torch")
 SHAPES = ((32, 32), (8, 128))  # (batch, length)
 
 
@@ -45,8 +49,11 @@ def attention_models(length: int) -> dict[str, Callable[[], Any]]:
 
 
 def block_models(kind: str, num_inputs: int, length: int) -> dict[str, Callable[[], Any]]:
-    """Returns functions that make a model of one layer of a kind, "Encoder" or "Decoder", by
-    library."""
+    """Returns functions that make a model of one layer, by library.
+
+    Args:
+        kind: "Encoder" or "Decoder".
+    """
     import keras
 
     import keras_transformer
@@ -82,23 +89,19 @@ def _stock_decoder(target: Any, source: Any) -> Any:
 
 
 def _stock_attention(query: Any, value: Any, **arguments: Any) -> Any:
-    import keras
+    from keras import layers
 
-    hidden = keras.layers.MultiHeadAttention(NUM_HEADS, D_MODEL // NUM_HEADS)(
-        query, value, **arguments
-    )
-    return keras.layers.LayerNormalization(epsilon=EPSILON)(
-        query + keras.layers.Dropout(DROPOUT)(hidden)
-    )
+    attention = layers.MultiHeadAttention(NUM_HEADS, D_MODEL // NUM_HEADS)
+    hidden = layers.Dropout(DROPOUT)(attention(query, value, **arguments))
+    return layers.LayerNormalization(epsilon=EPSILON)(query + hidden)
 
 
 def _stock_feed_forward(inputs: Any) -> Any:
-    import keras
+    from keras import layers
 
-    hidden = keras.layers.Dense(D_MODEL)(keras.layers.Dense(D_FF, activation="relu")(inputs))
-    return keras.layers.LayerNormalization(epsilon=EPSILON)(
-        inputs + keras.layers.Dropout(DROPOUT)(hidden)
-    )
+    hidden = layers.Dense(D_FF, activation="relu")(inputs)
+    hidden = layers.Dropout(DROPOUT)(layers.Dense(D_MODEL)(hidden))
+    return layers.LayerNormalization(epsilon=EPSILON)(inputs + hidden)
 
 
 MODELS = {
@@ -109,8 +112,10 @@ MODELS = {
 
 
 def measure(seconds: float) -> list[dict[str, Any]]:
-    """Measures all blocks on the backend of this process: records with the median milliseconds of
-    each library."""
+    """Measures all blocks on the backend of this process.
+
+    Records have the median milliseconds of each library.
+    """
     import keras
     import numpy as np
 
@@ -120,38 +125,41 @@ def measure(seconds: float) -> list[dict[str, Any]]:
     records = []
     for name, models in MODELS.items():
         for batch, length in SHAPES:
-            calls: dict[str, dict[str, Callable[[], None]]] = {"forward": {}, "training step": {}}
+            features = np.random.default_rng(0).normal(size=(batch, length, D_MODEL))
+            features = features.astype("float32")
+            forward: dict[str, Callable[[], None]] = {}
+            training_step: dict[str, Callable[[], None]] = {}
             for library, make in models(length).items():
                 model = make()
                 model.compile("sgd", "mse")
-                features = (
-                    np.random.default_rng(0).normal(size=(batch, length, D_MODEL)).astype("float32")
-                )
                 inputs = [features] * len(model.inputs)
-                calls["forward"][library] = lambda m=model, x=inputs: synchronized(
-                    m.predict_on_batch(x)
-                )
-                calls["training step"][library] = lambda m=model, x=inputs, y=features: (
-                    synchronized(m.train_on_batch(x, y))
-                )
-            for task, contenders in calls.items():
-                times = _take_turns(contenders, seconds)
-                records.append(
-                    {
-                        "block": name,
-                        "task": task,
-                        "batch": batch,
-                        "length": length,
-                        "milliseconds": times,
-                    }
-                )
+
+                def predict(model: Any = model, inputs: Any = inputs) -> None:
+                    synchronized(model.predict_on_batch(inputs))
+
+                def train(model: Any = model, inputs: Any = inputs, labels: Any = features) -> None:
+                    synchronized(model.train_on_batch(inputs, labels))
+
+                forward[library] = predict
+                training_step[library] = train
+            for task, contenders in (("forward", forward), ("training step", training_step)):
+                record = {
+                    "block": name,
+                    "task": task,
+                    "batch": batch,
+                    "length": length,
+                    "milliseconds": _take_turns(contenders, seconds),
+                }
+                records.append(record)
     return records
 
 
 def _take_turns(contenders: dict[str, Callable[[], None]], seconds: float) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for call in contenders.values():
-        call(), call()  # Compiles.
+        # These calls compile.
+        call()
+        call()
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(times["ours"]) < 5:
         for name, call in contenders.items():
@@ -200,15 +208,12 @@ def main() -> None:
                 f"{library} {format_number(value)} ({value / times['ours']:.2f})"
                 for library, value in times.items()
             )
-            print(
-                f"{record['block']:13} {record['task']:13} {record['batch']:3} x "
-                f"{record['length']:3}: {cells}"
-            )
+            shape = f"{record['batch']:3} x {record['length']:3}"
+            print(f"{record['block']:13} {record['task']:13} {shape}: {cells}")
     if options.json:
+        content = {"machine": machine(), "tables": tables}
         with replacing(options.json) as temporary:
-            temporary.write_text(
-                json.dumps({"machine": machine(), "tables": tables}, indent=1) + "\n"
-            )
+            temporary.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

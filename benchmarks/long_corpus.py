@@ -34,18 +34,16 @@ _LINES_PER_CHUNK = 100_000
 def write_shards(
     directory: pathlib.Path, name: str, num_lines: int, lines_per_shard: int, seed: int
 ) -> str:
-    """Writes random lines into compressed files, `.gz` and `.zst` in turns, and returns the pattern
-    of the files.
+    """Writes random lines into compressed files, and returns the pattern of the files.
 
-    Their names end with `name`, such as "en", and the suffix. The seed determines the words as well
-    as the lines.
+    The files are `.gz` and `.zst` in turns; their names end with `name`, such as "en", and the
+    suffix. The seed determines the words as well as the lines.
     """
     rest = lines(num_lines, seed)
     for number in range(-(-num_lines // lines_per_shard)):
         suffix, open_compressed = (("gz", gzip.open), ("zst", zstandard.open))[number % 2]
-        with open_compressed(
-            directory / f"shard-{number:03d}.{name}.{suffix}", "wt", encoding="utf-8"
-        ) as file:
+        path = directory / f"shard-{number:03d}.{name}.{suffix}"
+        with open_compressed(path, "wt", encoding="utf-8") as file:
             file.writelines(itertools.islice(rest, lines_per_shard))
     return str(directory / f"shard-*.{name}.*")
 
@@ -57,19 +55,19 @@ def lines(num_lines: int, seed: int) -> Iterator[str]:
     words = np.array([word(rank, syllables) for rank in range(NUM_WORDS)], dtype=object)
     cumulative_frequencies = np.cumsum(1 / np.arange(1, NUM_WORDS + 1))
     for begin in range(0, num_lines, _LINES_PER_CHUNK):
-        lengths = random.integers(
-            MIN_WORDS, MAX_WORDS + 1, min(_LINES_PER_CHUNK, num_lines - begin)
-        )
+        size = min(_LINES_PER_CHUNK, num_lines - begin)
+        lengths = random.integers(MIN_WORDS, MAX_WORDS + 1, size)
         points = random.random(lengths.sum()) * cumulative_frequencies[-1]
         chosen = iter(words[np.searchsorted(cumulative_frequencies, points)].tolist())
-        yield from (
-            " ".join(itertools.islice(chosen, length)) + "\n" for length in lengths.tolist()
-        )
+        for length in lengths.tolist():
+            yield " ".join(itertools.islice(chosen, length)) + "\n"
 
 
 def word(rank: int, syllables: Sequence[str]) -> str:
-    """Writes a number in the positional system whose digits are the syllables: different numbers,
-    different words."""
+    """Writes a number in the positional system whose digits are the syllables.
+
+    Different numbers are different words.
+    """
     text = ""
     while rank >= len(syllables):
         rank, digit = divmod(rank, len(syllables))
@@ -80,13 +78,14 @@ def word(rank: int, syllables: Sequence[str]) -> str:
 def contenders_of_text(
     directory: pathlib.Path, num_pairs: int, steps: int
 ) -> tuple[Contender, Contender]:
-    """Writes a text to a new directory, and returns what reads it: `check-data` and `train` for
-    some steps."""
+    """Writes a text to a new directory, and returns contenders that read it.
+
+    They are `check-data`, and `train` for some steps.
+    """
     directory.mkdir()
-    source, target = (
-        write_shards(directory, language, num_pairs, -(-num_pairs // _SHARDS), seed)
-        for seed, language in enumerate(("en", "de"))
-    )
+    lines_per_shard = -(-num_pairs // _SHARDS)
+    source = write_shards(directory, "en", num_pairs, lines_per_shard, seed=0)
+    target = write_shards(directory, "de", num_pairs, lines_per_shard, seed=1)
     check_data = [*COMMAND, "check-data", "--source", source, "--target", target]
     settings = {
         **settings_of({"preset": "tiny"}, VOCAB_SIZE, steps),

@@ -1,5 +1,4 @@
-"""The machine that the benchmarks run on, and the smaller one that `--isa` and `--cores` make of
-it.
+"""The machine that the benchmarks run on, and its restriction by `--isa` and `--cores`.
 
 Both options change this process, so that every process that it starts inherits them.
 """
@@ -12,7 +11,7 @@ from typing import Any
 
 from keras_transformer.checks import require
 
-# What makes libraries compute as on a processor with AVX2 at most.
+# With these variables, libraries compute as on a processor with AVX2 at most.
 AVX2_ENVIRONMENT = {
     # The oneDNN of TensorFlow, PyTorch and CTranslate2.
     "ONEDNN_MAX_CPU_ISA": "AVX2",
@@ -40,8 +39,9 @@ def add_machine_options(parser: argparse.ArgumentParser) -> None:
 
 
 def restrict(isa: str | None, cores: int | None) -> None:
-    """Restricts this process and all that it starts from now on. Call it before anything is
-    computed.
+    """Restricts this process and all processes that it starts from now on.
+
+    Call it before anything is computed.
 
     Raises:
         ConfigError: There are fewer cores.
@@ -61,16 +61,12 @@ def is_limited_to_avx2() -> bool:
 
 
 def machine() -> dict[str, Any]:
-    """Describes the machine: its processor, system and Python, and the instructions and cores that
-    may be used.
+    """Describes the machine and its restrictions.
 
     `isa` is None if all instructions of the processor may be used.
     """
-    models = [
-        line
-        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-        if "model name" in line
-    ]
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line for line in lines if "model name" in line]
     return {
         "processor": models[0].partition(":")[2].strip() if models else platform.machine(),
         "isa": "AVX2" if is_limited_to_avx2() else None,
@@ -81,8 +77,7 @@ def machine() -> dict[str, Any]:
 
 
 def restrictions() -> str:
-    """Returns the instructions, if they are limited, and the number of cores as text: "AVX2, 1
-    core"."""
+    """Returns limited instructions and the number of cores as text, such as "AVX2, 1 core"."""
     cores = len(os.sched_getaffinity(0))
     instructions = "AVX2, " if is_limited_to_avx2() else ""
     return f"{instructions}{cores} core{'s' if cores > 1 else ''}"

@@ -42,8 +42,7 @@ def peak_memory(
 def training_contender(
     model_dir: pathlib.Path, text: dict[str, object], settings: dict[str, object]
 ) -> Contender:
-    """Returns a contender that trains a new model in each run; for the arguments see
-    `train_command`."""
+    """Returns a contender that trains a new model in each run, with `train_command`."""
 
     def run_once() -> Report:
         shutil.rmtree(model_dir, ignore_errors=True)
@@ -53,8 +52,7 @@ def training_contender(
 
 
 def compare_processes(directory: pathlib.Path, data: str | None, steps: int) -> Comparison:
-    """Compares training, translating with the trained model, and a process that only imports
-    TensorFlow."""
+    """Compares training, translating, and a process that only imports TensorFlow."""
     model_dir = directory / "model"
     settings = settings_of(SIZES, vocab_size_for(data), steps)
     test_path, _ = write_pairs(sentence_pairs(data, "test"), directory / "test")

@@ -11,8 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# What one run measured: `value`, the `versions` of the packages, and whatever else is worth
-# keeping.
+# The result of one run: `value`, the `versions` of the packages, and anything else worth keeping.
 Report = dict[str, Any]
 # Runs a contender once.
 Contender = Callable[[], Report]
@@ -36,14 +35,8 @@ def contender(
         environment: str. Environment variables that differ from this process'.
     """
     changes = [f"{name}={value}" for name, value in environment.items()]
-    command = [
-        "env",
-        *changes,
-        python,
-        "-m",
-        f"benchmarks.contenders.{module}",
-        *map(str, arguments),
-    ]
+    program = [python, "-m", f"benchmarks.contenders.{module}"]
+    command = ["env", *changes, *program, *map(str, arguments)]
     return functools.partial(run_for_report, command)
 
 
@@ -59,8 +52,9 @@ def skipped(reason: str) -> Contender:
 def run_for_report(
     command: Sequence[object], input_path: str | os.PathLike[str] = os.devnull
 ) -> Report:
-    """Runs a process in the root of the repository, whose last line of standard output is its
-    report in JSON.
+    """Runs a process in the root of the repository, and returns its report.
+
+    The report is the last line of its standard output, in JSON.
 
     Raises:
         RunFailed: The process exited with an error; the message is the last line of its standard

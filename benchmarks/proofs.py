@@ -1,9 +1,9 @@
-"""Whether the proof of an export refuses healthy models: weakly trained ones, whose searches
-rounding often decides.
+"""Tests whether the proof of an export refuses healthy models.
 
     python -m benchmarks.proofs --models build/proofs --rounds 15 --json proofs.json
 
-20 models of 0.2 million parameters are trained for 20 to 200 updates. In each round a graph is
+20 models of 0.2 million parameters are trained for 20 to 200 updates: rounding often decides the
+searches of weakly trained models. In each round a graph is
 saved with random settings: a signature, the beam, the length penalty, the precision, and in some
 with float32 weights the inputs of products rounded to 10 bits in the SavedModel alone, as TF32 does
 on a GPU. A process loads it on one core or two, with oneDNN or without. Then `verify` compares it
@@ -34,6 +34,7 @@ from keras_transformer.config.values import SignatureName
 from keras_transformer.errors import VerificationError
 from keras_transformer.export import requests
 from keras_transformer.export.servable import Servable
+from keras_transformer.export.session_mode import decoded, encoded
 from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.model_dir import ModelDir
@@ -62,10 +63,12 @@ import tensorflow as tf
 answer = runpy.run_path(sys.argv[2])["answer"]
 with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     meta_graph = tf.compat.v1.saved_model.load(session, ["serve"], sys.argv[1])
+    saver = meta_graph.saver_def
+    signatures = meta_graph.signature_def
     for line in sys.stdin:
         weights, requests = json.loads(line)
-        session.run(meta_graph.saver_def.restore_op_name, {meta_graph.saver_def.filename_tensor_name: weights})
-        answers = [answer(session, meta_graph.signature_def[name], tensors) for name, tensors in requests]
+        session.run(saver.restore_op_name, {saver.filename_tensor_name: weights})
+        answers = [answer(session, signatures[name], tensors) for name, tensors in requests]
         print(json.dumps(["CPU", answers]), flush=True)
 """
 
@@ -75,7 +78,8 @@ def train(folder: pathlib.Path, data: str | None) -> None:
     pairs = sentence_pairs(data, "train", BATCH * UPDATES[-1])
     # A seed that is set later would take away the tokenizer that TensorFlow holds.
     tokenizer = train_tokenizer([*pairs.source, *pairs.target], "bpe", 1000)
-    source, labels = (_padded(tokenizer, texts) for texts in (pairs.source, pairs.target))
+    source = _padded(tokenizer, pairs.source)
+    labels = _padded(tokenizer, pairs.target)
     target = np.pad(labels[:, :-1], [(0, 0), (1, 0)], constant_values=tokenizer.start_id)
     size = tokenizer.vocab_size
     config = TransformerConfig(
@@ -97,14 +101,13 @@ def train(folder: pathlib.Path, data: str | None) -> None:
 
 
 def _padded(tokenizer: Any, texts: list[str]) -> np.ndarray:
-    ids = tokenizer.tokenize(texts)
-    return tf.concat([ids, tf.fill([len(texts), 1], tokenizer.end_id)], axis=1).to_tensor().numpy()
+    ends = tf.fill([len(texts), 1], tokenizer.end_id)
+    return tf.concat([tokenizer.tokenize(texts), ends], axis=1).to_tensor().numpy()
 
 
 @contextlib.contextmanager
 def rounded_products() -> Iterator[None]:
-    """In this block, graphs are traced in which the inputs of products are rounded to 10 bits after
-    the first."""
+    """Rounds the inputs of products in graphs that the block traces to 10 bits after the first."""
 
     def rounded(value: Any) -> Any:
         value = tf.convert_to_tensor(value)
@@ -130,8 +133,7 @@ def rounded_products() -> Iterator[None]:
 
 
 def verify_all(models: list[pathlib.Path], rng: random.Random) -> Iterator[dict[str, Any]]:
-    """Saves a graph with random settings, and yields for each model whether it is refused with its
-    weights."""
+    """Saves a graph with random settings, and yields whether it is refused, for each model."""
     precision: Any = rng.choice(["float32", "float32", "float32", "bfloat16", "int8-weights"])
     is_tf32 = precision != "bfloat16" and rng.random() < 0.4
     decoding = DecodingConfig(
@@ -144,8 +146,11 @@ def verify_all(models: list[pathlib.Path], rng: random.Random) -> Iterator[dict[
         "signature": name,
         "beam": decoding.beam_size,
         "length penalty": decoding.length_penalty,
+        "precision": precision,
+        "TF32": is_tf32,
+        "cores": len(cores),
+        "oneDNN": onednn,
     }
-    settings |= {"precision": precision, "TF32": is_tf32, "cores": len(cores), "oneDNN": onednn}
     translator = Translator.load(models[0], decoding, precision)
     exact = Servable(translator, {name: SIGNATURES[name]})
     with rounded_products() if is_tf32 else contextlib.nullcontext():
@@ -159,30 +164,33 @@ def verify_all(models: list[pathlib.Path], rng: random.Random) -> Iterator[dict[
         with subprocess.Popen(program, text=True, env=environment, **pipes) as process:
 
             def run(path: pathlib.Path, requests: Any, python: str) -> Any:
-                print(json.dumps([str(path), requests]), file=process.stdin, flush=True)
-                return json.loads(process.stdout.readline())
+                texts = [
+                    (name, {key: encoded(tensor) for key, tensor in inputs.items()})
+                    for name, inputs in requests
+                ]
+                print(json.dumps([str(path), texts]), file=process.stdin, flush=True)
+                device, answers = json.loads(process.stdout.readline())
+                return device, [
+                    {key: decoded(tensor) for key, tensor in answer.items()} for answer in answers
+                ]
 
             for model in models:
                 graph = Translator.load(model, decoding, precision).graph
                 with graph.untied_output():
-                    for *variables, values in zip(
-                        exact.weights, servable.weights, graph.weights, strict=True
-                    ):
-                        for variable in variables:
-                            variable.assign(values)
+                    weights = zip(exact.weights, servable.weights, graph.weights, strict=True)
+                    for exact_variable, saved_variable, values in weights:
+                        exact_variable.assign(values)
+                        saved_variable.assign(values)
                 saved = pathlib.Path(tf.train.Checkpoint(servable).write(f"{path}/{model.name}"))
-                yield {
-                    "model": model.name,
-                    **settings,
-                    **_verify(saved, exact.functions, precision, run, is_tf32),
-                }
+                outcome = _verify(saved, exact.functions, precision, run, is_tf32)
+                yield {"model": model.name, **settings, **outcome}
 
 
 def _verify(
     path: pathlib.Path, functions: Any, precision: str, run: Any, is_tf32: bool
 ) -> dict[str, Any]:
     with (
-        mock.patch.object(requests, "_run_program", run),
+        mock.patch.object(requests, "_run_session", run),
         mock.patch.object(requests, "_FLOAT32", requests._TF32 if is_tf32 else requests._FLOAT32),
         mock.patch.object(requests._log, "info") as log,
     ):
@@ -214,7 +222,8 @@ def main() -> None:
         "--json", metavar="FILE", help="a line with the settings and the outcome of each SavedModel"
     )
     options = parser.parse_args()
-    rng, counts = random.Random(options.seed), collections.Counter[str]()
+    rng = random.Random(options.seed)
+    counts = collections.Counter[str]()
     if not options.models.exists():
         options.models.mkdir(parents=True)
         train(options.models, options.data)

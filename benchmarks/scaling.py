@@ -1,12 +1,11 @@
-"""What several workers gain, and what adding up their gradients costs: the same steps in 1, 2 and 4
-processes.
+"""The gain of several workers, and the cost of adding up their gradients.
 
     python -m benchmarks.scaling --json scaling.json
 
-Each process has one core, from the first on; with more processes than cores they share. All have
-the same model and the same batch altogether, divided into equal shares. They are connected as
-machines are, by gRPC, over the loopback interface. The ratio is the speed in comparison with the
-first number of workers.
+The same steps run in 1, 2 and 4 processes. Each process has one core, from the first on; with more
+processes than cores they share. All have the same model and the same batch altogether, divided into
+equal shares. They are connected as machines are, by gRPC, over the loopback interface. The ratio is
+the speed in comparison with the first number of workers.
 """
 
 import functools
@@ -28,23 +27,17 @@ def measure_workers(number: int, rows: int, steps: int) -> Report:
     processes = []
     for index in range(number):
         task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.contenders.distributed_step",
-            str(rows),
-            str(steps),
-        ]
-        processes.append(
-            subprocess.Popen(
-                ["taskset", "--cpu-list", str(cores[index % len(cores)]), *command],
-                env={**os.environ, "TF_CONFIG": json.dumps(task)},
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
+        core = str(cores[index % len(cores)])
+        program = [sys.executable, "-m", "benchmarks.contenders.distributed_step"]
+        process = subprocess.Popen(
+            ["taskset", "--cpu-list", core, *program, str(rows), str(steps)],
+            env={**os.environ, "TF_CONFIG": json.dumps(task)},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
+        processes.append(process)
     outputs = [process.communicate()[0] for process in processes]
     if any(process.returncode for process in processes):
         raise RunFailed(f"a process of {number} failed")
@@ -75,9 +68,8 @@ def main() -> None:
     publish(options.json, [comparison], rows=options.rows, steps=options.steps)
     print()
     for name, reports in comparison.reports.items():
-        step, total = (
-            statistics.median(report[field] for report in reports) for field in ("value", "sum")
-        )
+        step = statistics.median(report["value"] for report in reports)
+        total = statistics.median(report["sum"] for report in reports)
         speed = 1000 * options.rows * LENGTH / step
         print(f"{name}: {speed:,.0f} target tokens/s; adding up gradients takes {total:.0f} ms")
 

@@ -1,5 +1,4 @@
-"""Many clients at once, for minutes: errors, latency, throughput and memory of a SavedModel that
-serves them.
+"""Errors, latency, throughput and memory of a SavedModel that serves many clients at once.
 
     python -m benchmarks.server_load --servable servable/en-de/1 --minutes 5 --grpc --json load.json
 
@@ -21,6 +20,9 @@ from benchmarks.comparison import Comparison, make_parser, measure, parse_option
 from benchmarks.processes import contender
 from benchmarks.text import GENERATED, add_data_option, sentence_pairs, write_pairs
 from keras_transformer.errors import Error
+
+# Options that the process of the clients has too.
+FLAGS = ("grpc", "single", "batching")
 
 
 def main() -> None:
@@ -45,15 +47,17 @@ def main() -> None:
     options = parse_options(parser)
     with tempfile.TemporaryDirectory() as directory:
         try:
-            source, _ = write_pairs(
-                sentence_pairs(options.data, "test"), pathlib.Path(directory, "test")
-            )
+            pairs = sentence_pairs(options.data, "test")
+            source, _ = write_pairs(pairs, pathlib.Path(directory, "test"))
         except Error as error:
             parser.error(str(error))
+        arguments = ["--clients", options.clients, "--seconds", 60 * options.minutes]
+        arguments += [f"--{name}" for name in FLAGS if getattr(options, name)]
         run_once = contender(
-            *("loaded_session", options.servable, source),
-            *("--clients", options.clients, "--seconds", 60 * options.minutes),
-            *(f"--{name}" for name in ("grpc", "single", "batching") if getattr(options, name)),
+            "loaded_session",
+            options.servable,
+            source,
+            *arguments,
             TF_CPP_MIN_LOG_LEVEL="0",
             TF_CPP_VMODULE="meta_optimizer=1",
         )
@@ -61,19 +65,19 @@ def main() -> None:
         measure([comparison], options.repeats)
     publish(options.json, [comparison], servable=options.servable, data=options.data or GENERATED)
     for report, *_ in comparison.reports.values():
+        print(f"\n{report['requests']:,} requests, {report['num_errors']:,} errors")
+        latencies = [
+            f"{name} {1000 * seconds:,.0f} ms" for name, seconds in report["latencies"].items()
+        ]
+        print(f"latency: {', '.join(latencies)}")
         after_warm_up, *later = report["megabytes"][1:]
         print(
-            f"\n{report['requests']:,} requests, {report['num_errors']:,} errors",
-            "latency: "
-            + ", ".join(
-                f"{name} {1000 * time:,.0f} ms" for name, time in report["latencies"].items()
-            ),
-            f"memory: {after_warm_up:,.0f} MB after a tenth of the time, {later[-1]:,.0f} MB at "
-            f"the end, "
-            f"{max(later):,.0f} MB at most in between",
+            f"memory: {after_warm_up:,.0f} MB after a tenth of the time, "
+            f"{later[-1]:,.0f} MB at the end, {max(later):,.0f} MB at most in between"
+        )
+        print(
             f"graphs optimized: {report['optimized_in_warm_up']} in warm-up, "
-            f"{report['optimized_later']} later",
-            sep="\n",
+            f"{report['optimized_later']} later"
         )
 
 

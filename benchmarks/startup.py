@@ -1,5 +1,4 @@
-"""Start-up time: `keras-transformer --help`, and the first translation compared with importing
-TensorFlow.
+"""Start-up time of `keras-transformer --help`, of importing TensorFlow, and of a first translation.
 
     python -m benchmarks.startup --json startup.json
 
@@ -23,16 +22,13 @@ from benchmarks.processes import ROOT, Contender, Report, RunFailed, last_line, 
 from benchmarks.text import GENERATED, add_data_option, sentence_pairs, vocab_size_for, write_text
 from keras_transformer.errors import Error
 
-HELP, IMPORT_TENSORFLOW, FIRST_TRANSLATION = (
-    "keras-transformer --help",
-    "import tensorflow",
-    "first translation",
-)
+HELP = "keras-transformer --help"
+IMPORT_TENSORFLOW = "import tensorflow"
+FIRST_TRANSLATION = "first translation"
 
 
 def time_to_first_line(command: Sequence[object], input: str = "") -> Report:
-    """Measures the seconds from the start of a process with some standard input to its first line
-    of output.
+    """Measures the seconds from the start of a process to its first line of output.
 
     Raises:
         RunFailed: The process exited with an error, or printed nothing.
@@ -61,12 +57,11 @@ def time_to_first_line(command: Sequence[object], input: str = "") -> Report:
 
 def contenders(model_dir: str | os.PathLike[str], sentence: str) -> dict[str, Contender]:
     """Returns the contenders by name; the model in the directory translates the sentence."""
+    import_tensorflow = [sys.executable, "-c", "import tensorflow; print()"]
     translate = [*COMMAND, "translate", "--model-dir", model_dir]
     return {
         HELP: lambda: time_to_first_line([*COMMAND, "--help"]),
-        IMPORT_TENSORFLOW: lambda: time_to_first_line(
-            [sys.executable, "-c", "import tensorflow; print()"]
-        ),
+        IMPORT_TENSORFLOW: lambda: time_to_first_line(import_tensorflow),
         FIRST_TRANSLATION: lambda: time_to_first_line(translate, f"{sentence}\n"),
     }
 
@@ -83,26 +78,24 @@ def main() -> None:
             text = write_text(options.data, directory)
         except Error as error:
             parser.error(str(error))
-        model_dir, settings = (
-            directory / "model",
-            settings_of(SIZES, vocab_size_for(options.data), steps=1),
-        )
-        if subprocess.run(list(map(str, train_command(model_dir, text, settings)))).returncode:
+        model_dir = directory / "model"
+        settings = settings_of(SIZES, vocab_size_for(options.data), steps=1)
+        training = subprocess.run(list(map(str, train_command(model_dir, text, settings))))
+        if training.returncode:
             sys.exit("there is no model to translate with")
-        comparison = Comparison(
-            "start-up", "seconds", contenders(model_dir, sentence), FIRST_TRANSLATION
-        )
+        processes = contenders(model_dir, sentence)
+        comparison = Comparison("start-up", "seconds", processes, FIRST_TRANSLATION)
         for run_once in comparison.contenders.values():
             # A failure is reported when the contender is measured.
             with contextlib.suppress(RunFailed):
                 run_once()
         measure([comparison], options.repeats)
     publish(options.json, [comparison], data=options.data or GENERATED)
-    first, imported = comparison.median(FIRST_TRANSLATION), comparison.median(IMPORT_TENSORFLOW)
+    first = comparison.median(FIRST_TRANSLATION)
+    imported = comparison.median(IMPORT_TENSORFLOW)
     if first is not None and imported is not None:
-        print(
-            f"\nthe first translation takes {first - imported:.1f} s more than importing TensorFlow"
-        )
+        difference = f"{first - imported:.1f} s"
+        print(f"\nthe first translation takes {difference} more than importing TensorFlow")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""Table 1 of the paper, measured: how the cost of a layer grows with the length of the sequence and
-with its width.
+"""Table 1 of the paper, measured: how the cost of a layer grows with length and width.
 
     python -m benchmarks.table1 --json table1.json --picture table1.png
 
@@ -7,8 +6,8 @@ The forward pass of one layer of each kind runs over a sequence of n positions w
 size at a time is varied, the others are held constant, and a power law is fitted to the cost. Its
 exponent, the slope of a straight line through the logarithms, is compared with Table 1.
 
-Cost: Table 1 counts operations. Measured is the processor time of a single thread, the minimum of
-several runs. Other programs on the machine affect it much less than wall-clock time.
+Cost: Table 1 counts operations. This program measures the processor time of a single thread, the
+minimum of several runs. Other programs on the machine affect it much less than wall-clock time.
 
 Layers: Table 1 counts what relates positions to each other. It leaves out the projections of
 attention, which take n * d * d operations in every kind of attention. To make them negligible,
@@ -55,10 +54,9 @@ class Kind:
 
     # Makes a Keras layer of the sizes `d` and, where the kind has it, `k` or `r`.
     layer: Callable[..., keras.layers.Layer]
-    # Returns the number of layers or steps between the two ends of a sequence, given `n` and the
-    # sizes.
+    # Returns the number of layers or steps between the two ends of a sequence, given `n` and sizes.
     path_length: Callable[..., int]
-    # Of each size, as in Table 1.
+    # The exponent of each size in Table 1.
     exponents: Mapping[str, int]
 
 
@@ -90,8 +88,7 @@ KINDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """A kind of layer of which one size, "n", "d", "k" or "r", is varied, and the others are held
-    constant."""
+    """A kind of layer of which one size varies, "n", "d", "k" or "r", and the others do not."""
 
     kind: str
     over: str
@@ -135,8 +132,7 @@ SWEEPS = (
 
 
 def forward(kind: str, n: int, **sizes: int) -> Any:
-    """Returns the forward pass of a layer on `n` random positions, as a `tf.function` without
-    arguments."""
+    """Returns the forward pass of a layer on `n` random positions as a `tf.function`."""
     layer = KINDS[kind].layer(**sizes)
     if isinstance(layer, MultiHeadAttention):
         inputs = tf.random.normal((1, n, ATTENTION_INPUT_WIDTH))
@@ -148,10 +144,9 @@ def forward(kind: str, n: int, **sizes: int) -> Any:
 def has_loop(function: Any) -> bool:
     """Returns whether the graph of a `tf.function` has a loop."""
     definition = function.get_concrete_function().graph.as_graph_def()
-    nodes = [
-        *definition.node,
-        *(node for part in definition.library.function for node in part.node_def),
-    ]
+    nodes = list(definition.node)
+    for part in definition.library.function:
+        nodes += part.node_def
     return any(node.op in ("While", "StatelessWhile") for node in nodes)
 
 
@@ -175,8 +170,7 @@ def min_seconds(functions: Sequence[Callable[[], Any]], repeats: int) -> list[fl
 def fit_power_law(
     sizes: Sequence[int] | np.ndarray, costs: Sequence[float] | np.ndarray
 ) -> tuple[float, float]:
-    """Fits `cost = factor * size ** exponent` to logarithms by least squares, and returns exponent
-    and factor."""
+    """Fits `cost = factor * size ** exponent` to logarithms, and returns exponent and factor."""
     exponent, intercept = np.polyfit(np.log(sizes), np.log(costs), 1)
     return float(exponent), float(np.exp(intercept))
 
@@ -207,71 +201,55 @@ def held_text(result: Mapping[str, Any]) -> str:
 
 
 def print_table(results: Sequence[Mapping[str, Any]]) -> None:
-    """Prints the exponents, the sequential operations and the path lengths of what `measure`
-    returned."""
-    print(
-        ", ".join(f"{name} {version}" for name, version in versions("keras", "tensorflow").items())
-    )
+    """Prints the exponents, the sequential operations and the path lengths of results."""
+    packages = versions("keras", "tensorflow")
+    print(", ".join(f"{name} {version}" for name, version in packages.items()))
     print("\nprocessor time ~ size ** exponent\n")
     line = "{:26} {:>4}  {:>15}  {:>9} {:>6}  {}"
     print(line.format("layer", "over", "from, to", "exponent", "paper", "held"))
     for result in results:
+        layer, over, paper = result["layer"], result["over"], result["paper"]
         values = f"{result['values'][0]:,} to {result['values'][-1]:,}"
         exponent = f"{result['exponent']:.2f}"
-        print(
-            line.format(
-                result["layer"],
-                result["over"],
-                values,
-                exponent,
-                result["paper"],
-                held_text(result),
-            )
-        )
+        print(line.format(layer, over, values, exponent, paper, held_text(result)))
     print()
-    line = "{:26} {:>7}  {:>21}  {:>19}  {}"
-    print(line.format("layer", "n", "sequential operations", "maximum path length", "held"))
+    line = "{:26} {:>7,}  {:>21,}  {:>19,}  {}"
+    header = line.replace(",", "")
+    print(header.format("layer", "n", "sequential operations", "maximum path length", "held"))
     for result in results:
         if result["over"] == "n":
-            counts = (
-                result["values"][-1],
-                result["sequential_operations"],
-                result["maximum_path_length"],
-            )
-            print(
-                line.format(result["layer"], *(f"{count:,}" for count in counts), held_text(result))
-            )
+            n = result["values"][-1]
+            operations = result["sequential_operations"]
+            path_length = result["maximum_path_length"]
+            print(line.format(result["layer"], n, operations, path_length, held_text(result)))
 
 
 def draw(results: Sequence[Mapping[str, Any]]) -> "Figure":
-    """Draws times and fitted lines on logarithmic axes, with a panel for each size that is
-    varied."""
+    """Draws times and fitted lines on logarithmic axes, with a panel for each varied size."""
     from matplotlib.figure import Figure
 
     panels = (("n", "positions n"), ("d", "width d"), ("kr", "kernel k or neighborhood r"))
-    styles = dict(zip(KINDS, zip(("C0", "C3", "C2", "C1"), "osD^", strict=True), strict=True))
+    colors = dict(zip(KINDS, ("C0", "C3", "C2", "C1"), strict=True))
+    markers = dict(zip(KINDS, "osD^", strict=True))
     figure = Figure(figsize=(12.5, 5.8), layout="constrained")
-    for axes, (over, label) in zip(
-        figure.subplots(1, len(panels), sharey=True), panels, strict=True
-    ):
+    all_axes = figure.subplots(1, len(panels), sharey=True)
+    for axes, (over, label) in zip(all_axes, panels, strict=True):
+        ticks: set[int] = set()
         for result in results:
             if result["over"] not in over:
                 continue
-            color, marker = styles[result["layer"]]
+            ticks.update(result["values"])
+            color = colors[result["layer"]]
+            marker = markers[result["layer"]]
             sizes = np.array(result["values"])
             axes.plot(sizes, result["factor"] * sizes ** result["exponent"], color=color)
             name = f"{result['layer']} ({held_text(result)})"
-            law = (
-                f"${result['over']}^{{{result['exponent']:.2f}}}$; Table 1: "
-                f"${result['over']}^{result['paper']}$"
-            )
+            measured = f"${result['over']}^{{{result['exponent']:.2f}}}$"
+            law = f"{measured}; Table 1: ${result['over']}^{result['paper']}$"
             axes.plot(sizes, result["seconds"], marker, color=color, label=f"{name}\n{law}")
-        ticks = sorted(
-            {size for result in results if result["over"] in over for size in result["values"]}
-        )
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.set_xticks(ticks, [str(tick) for tick in ticks], fontsize=8)
+        axes.set_xticks(sorted(ticks), [str(tick) for tick in sorted(ticks)], fontsize=8)
         axes.set_xlabel(label)
         axes.tick_params(axis="x", which="minor", bottom=False)
         axes.grid(alpha=0.3)
@@ -305,16 +283,15 @@ def main() -> None:
     options = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    results = [
-        measure(sweep.quick() if options.quick else sweep, options.repeats) for sweep in SWEEPS
-    ]
+    sweeps = [sweep.quick() for sweep in SWEEPS] if options.quick else SWEEPS
+    results = [measure(sweep, options.repeats) for sweep in sweeps]
     print_table(results)
+    content = {
+        "versions": versions("keras", "tensorflow"),
+        "machine": machine(),
+        "sweeps": results,
+    }
     with replacing(options.json) as path:
-        content = {
-            "versions": versions("keras", "tensorflow"),
-            "machine": machine(),
-            "sweeps": results,
-        }
         path.write_text(json.dumps(content, indent=1) + "\n")
     if options.picture:
         with replacing(options.picture) as path:

@@ -1,5 +1,4 @@
-"""The text that the benchmarks run on: the files of a directory, or text that `examples.corpus`
-generates."""
+"""The text that the benchmarks run on: files of a directory, or text of `examples.corpus`."""
 
 import argparse
 import functools
@@ -25,22 +24,20 @@ def add_data_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         metavar="DIR",
-        help=f"directory with train, val and test_2016_flickr, each as .en and .de (default: "
-        f"{GENERATED})",
+        help="directory with train, val and test_2016_flickr, each as .en and .de "
+        f"(default: {GENERATED})",
     )
 
 
 def vocab_size_for(data: str | None) -> int:
-    """Returns the vocabulary size for a text; the generated text has too few different words for a
-    large one."""
+    """Returns the vocabulary size for a text; generated text has too few words for a large one."""
     return 2000 if data is None else 8000
 
 
 def sentence_pairs(
     data: str | os.PathLike[str] | None, split: Split, limit: int | None = None
 ) -> SentencePairs:
-    """Returns the first `limit`, or all, English sentences of a split and their German
-    translations.
+    """Returns the first `limit`, or all, sentence pairs of a split, from English into German.
 
     Raises:
         ConfigError: `limit` is not positive.
@@ -50,10 +47,10 @@ def sentence_pairs(
     if data is None:
         pairs = _generated()[split]
     else:
-        pairs = read_pairs(
-            *(pathlib.Path(data, f"{FILE_NAMES[split]}.{language}") for language in ("en", "de"))
-        )
-    source, target = (list(itertools.islice(side, limit)) for side in (pairs.source, pairs.target))
+        stem = pathlib.Path(data, FILE_NAMES[split])
+        pairs = read_pairs(f"{stem}.en", f"{stem}.de")
+    source = list(itertools.islice(pairs.source, limit))
+    target = list(itertools.islice(pairs.target, limit))
     return SentencePairs(source, target, pairs.name)
 
 
@@ -68,16 +65,14 @@ def write_pairs(
 
 
 def write_text(data: str | None, directory: pathlib.Path) -> dict[str, object]:
-    """Writes the text to train on and to validate on, and returns the options of `keras-transformer
-    train` for it."""
-    train, valid = (
-        write_pairs(sentence_pairs(data, split), directory / split) for split in ("train", "valid")
-    )
+    """Writes the text to train and to validate on, and returns the options of `train` for it."""
+    source, target = write_pairs(sentence_pairs(data, "train"), directory / "train")
+    valid_source, valid_target = write_pairs(sentence_pairs(data, "valid"), directory / "valid")
     return {
-        "--source": train[0],
-        "--target": train[1],
-        "--valid-source": valid[0],
-        "--valid-target": valid[1],
+        "--source": source,
+        "--target": target,
+        "--valid-source": valid_source,
+        "--valid-target": valid_target,
     }
 
 

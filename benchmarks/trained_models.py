@@ -1,8 +1,7 @@
-"""Speed of several trained models: sentences per second of their exported SavedModels, from text to
-text.
+"""Speed of several trained models: sentences per second of their exported SavedModels.
 
-    python -m benchmarks.trained_models models/multi30k models/multi30k-fast --data multi30k --json
-    models.json
+    python -m benchmarks.trained_models models/multi30k models/multi30k-fast --data multi30k \\
+        --json models.json
 
 The test text is sent in requests of 32 sentences, as in `benchmarks.decoding`: in float32, with a
 beam size of 4 and each model's own length penalty, one request at a time, then as many at once as
@@ -25,22 +24,18 @@ from keras_transformer.errors import Error
 def comparisons(task_paths: Mapping[str, str | os.PathLike[str]]) -> list[Comparison]:
     """Returns all comparisons of models, given the directories of their `DecodingTask`s by name."""
     reference = next(iter(task_paths))
-    search = f"float32, beam {BEAM_SIZE}, batch {REQUEST_SIZE}"
     cores = len(os.sched_getaffinity(0))
-    return [
-        Comparison(
-            f"SavedModels, {search}, {at_once} at once"
-            if at_once > 1
-            else f"SavedModels, {search}",
-            "sentences/s",
-            {
-                name: contender("saved_model", path, "--at-once", at_once)
-                for name, path in task_paths.items()
-            },
-            reference,
-        )
-        for at_once in sorted({1, cores})
-    ]
+    tables = []
+    for at_once in sorted({1, cores}):
+        title = f"SavedModels, float32, beam {BEAM_SIZE}, batch {REQUEST_SIZE}"
+        if at_once > 1:
+            title += f", {at_once} at once"
+        contenders = {
+            name: contender("saved_model", path, "--at-once", at_once)
+            for name, path in task_paths.items()
+        }
+        tables.append(Comparison(title, "sentences/s", contenders, reference))
+    return tables
 
 
 def main() -> None:

@@ -1,5 +1,4 @@
-"""Training speed compared with other libraries: target tokens per second, without padding, after a
-warm-up.
+"""Training speed compared with other libraries: target tokens per second, without padding.
 
     python -m benchmarks.training --data multi30k --json training.json
 
@@ -7,13 +6,13 @@ All contenders train a model of the same sizes on the same batches, those of `ke
 train`, for one epoch after a warm-up. The target tokens are those that the loss counts: subwords
 and end tokens. With `--isa avx2`, bfloat16 is left out.
 
-    keras-transformer train     the command, with its input pipeline (contenders/train_command.py)
-    stock Keras                 a model of Keras' own layers, with `compile` and `fit`
-    (contenders/stock_keras.py) PyTorch                     `nn.Transformer`, eager and compiled
-    (contenders/pytorch.py) matrix products             only the matrix products of each step, an
-    upper bound for any of the others
-                                (contenders/matrix_products.py): one after another on all cores, or
-                                with the rows of a batch divided among the cores
+    keras-transformer train    the command, with its input pipeline (contenders/train_command.py)
+    stock Keras                a model of Keras' own layers, with `compile` and `fit`
+                               (contenders/stock_keras.py)
+    PyTorch                    `nn.Transformer`, eager and compiled (contenders/pytorch.py)
+    matrix products            only the matrix products of each step, an upper bound for the others
+                               (contenders/matrix_products.py): one after another on all cores, or
+                               with the rows of a batch divided among the cores
 """
 
 import os
@@ -42,8 +41,8 @@ def contenders(task_path: str, precision: Precision) -> dict[str, Contender]:
             return skipped(NO_BFLOAT16)
         return contender(module, task_path, "--precision", precision, *arguments, **environment)
 
-    # The command turns on oneDNN's operations, which `--isa avx2` turns off. So does its upper
-    # bound.
+    # The command turns on oneDNN's operations, which `--isa avx2` turns off; its upper bound has
+    # to do the same.
     def run_with_onednn(module: str, *arguments: object) -> Contender:
         return run(module, *arguments, TF_ENABLE_ONEDNN_OPTS="1")
 

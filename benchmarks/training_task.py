@@ -22,8 +22,7 @@ Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class TrainingTask:
-    """A directory with the text, and with an epoch of batches as `keras-transformer train` makes
-    them.
+    """A directory with the text, and with an epoch of batches of `keras-transformer train`.
 
         train.en, train.de, valid.en, valid.de   the text
         batches.npz                              the batches, as token ids
@@ -41,8 +40,7 @@ class TrainingTask:
 
     @functools.cached_property
     def facts(self) -> dict[str, Any]:
-        """`text` and `settings` of `train_command`; the model's `sizes`, `vocab_size`,
-        `max_length`; counts."""
+        """The text and settings of `train_command`, the model's sizes, and counts."""
         return json.loads((self.path / "task.json").read_text())
 
     @functools.cached_property
@@ -55,8 +53,10 @@ class TrainingTask:
             ]
 
     def batches_by_lengths(self) -> dict[tuple[int, int], list[Batch]]:
-        """Returns the batches by source length and target length. The last one of its lengths may
-        have fewer rows."""
+        """Returns the batches by source length and target length.
+
+        The last batch of its lengths may have fewer rows.
+        """
         by_lengths: dict[tuple[int, int], list[Batch]] = {}
         for batch in self.batches:
             by_lengths.setdefault((batch[0].shape[1], batch[1].shape[1]), []).append(batch)
@@ -67,8 +67,7 @@ class TrainingTask:
         return [batches[0] for batches in self.batches_by_lengths().values()]
 
     def make_report(self, seconds: float, versions: Mapping[str, str]) -> Report:
-        """Makes the report of a contender: `value` is its speed in target tokens per second of the
-        epoch."""
+        """Makes the report of a contender: `value` is its speed in target tokens per second."""
         return {
             "value": self.facts["target_tokens"] / seconds,
             "seconds": seconds,
@@ -77,8 +76,7 @@ class TrainingTask:
 
 
 def make_parser(documentation: str | None) -> argparse.ArgumentParser:
-    """Makes the parser of a contender, whose description is the first line of its module's
-    docstring."""
+    """Makes the parser of a contender; the first line of its docstring is the description."""
     parser = argparse.ArgumentParser(
         description=(documentation or "").partition("\n")[0], allow_abbrev=False
     )
@@ -119,10 +117,8 @@ def prepare(
 
     task = TrainingTask(path)
     task.path.mkdir(parents=True, exist_ok=True)
-    paths = (
-        *write_pairs(train_pairs, task.path / "train"),
-        *write_pairs(valid_pairs, task.path / "valid"),
-    )
+    source, target = write_pairs(train_pairs, task.path / "train")
+    valid_source, valid_target = write_pairs(valid_pairs, task.path / "valid")
     config = load_recipe(None, [f"{name}={value}" for name, value in settings.items()])
 
     all_lines = itertools.chain(train_pairs.source, train_pairs.target)
@@ -134,11 +130,12 @@ def prepare(
         tokens_per_batch=config.training.tokens_per_batch,
         num_buckets=config.training.num_buckets,
     )
-    # The second epoch, because `keras-transformer train` is timed in its second; in the first it
-    # compiles.
+    # The second epoch, because `keras-transformer train` compiles in its first one and is timed in
+    # its second.
     dataset = training_dataset(
         plan, seed=config.training.seed, start_id=tokenizer.start_id, first_step=plan.num_steps
-    ).take(plan.num_steps)
+    )
+    dataset = dataset.take(plan.num_steps)
     arrays = {}
     target_tokens = 0
     for i, (inputs, labels) in enumerate(dataset.as_numpy_iterator()):
@@ -148,13 +145,12 @@ def prepare(
         target_tokens += count_tokens(labels)
     np.savez(task.path / "batches.npz", **arrays)
     facts = {
-        "text": dict(
-            zip(
-                ("--source", "--target", "--valid-source", "--valid-target"),
-                map(str, paths),
-                strict=True,
-            )
-        ),
+        "text": {
+            "--source": str(source),
+            "--target": str(target),
+            "--valid-source": str(valid_source),
+            "--valid-target": str(valid_target),
+        },
         "settings": dict(settings),
         "sizes": {name: getattr(config.model, name) for name in SIZES},
         "vocab_size": tokenizer.vocab_size,

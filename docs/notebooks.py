@@ -33,18 +33,22 @@ VARIABLE = re.compile(
 
 
 class Start(NamedTuple):
-    """How a notebook starts a script: what would stand on the command line, and what is done before
-    and after."""
+    """How a notebook starts a script."""
 
-    arguments: str = ""
-    before: str = ""
-    after: str = ""
+    arguments: str = ""  # the command line
+    before: str = ""  # a cell before the script
+    after: str = ""  # a cell after the script
 
 
 TEXTS = """import json, pathlib
 
-texts = ["A dog sleeps in the garden.", "She lost it.", "The woman bought the lamp because it was cheap."]
-pathlib.Path("texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\\n" for text in texts));"""
+texts = [
+    "A dog sleeps in the garden.",
+    "She lost it.",
+    "The woman bought the lamp because it was cheap.",
+]
+lines = [json.dumps({"text": text}) + "\\n" for text in texts]
+pathlib.Path("texts.jsonl").write_text("".join(lines));"""
 
 SERVER = """import io, subprocess
 
@@ -53,7 +57,10 @@ server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 address = server.stdout.readline().split()[0]  # printed when it can be asked
 
 sys.argv += ["--url", f"{address}v1/models/model"]
-sys.stdin = io.StringIO("A dog sleeps in the garden.\\nThe woman bought the lamp because it was cheap.\\n")"""
+sys.stdin = io.StringIO(
+    "A dog sleeps in the garden.\\n"
+    "The woman bought the lamp because it was cheap.\\n"
+)"""
 
 # In an order in which they can run: whole_path trains the model that others use.
 STARTS = {
@@ -73,8 +80,10 @@ STARTS = {
 
 
 def cells_of(script: str) -> tuple[str, list[str]]:
-    """Returns a script's docstring, and its code in cells; what its `main` does stands after all
-    definitions."""
+    """Returns a script's docstring, and its code in cells.
+
+    The body of its `main` comes after all definitions.
+    """
     tree = ast.parse(script)
     lines = script.splitlines()
     *definitions, main, _ = tree.body
@@ -88,33 +97,26 @@ def cells_of(script: str) -> tuple[str, list[str]]:
 
 def make_notebook(name: str) -> nbformat.NotebookNode:
     """Returns the notebook of a script, which has not run."""
-    path, start = EXAMPLES / f"{name}.py", STARTS[name]
+    path = EXAMPLES / f"{name}.py"
+    start = STARTS[name]
     docstring, code = cells_of(path.read_text(encoding="utf-8"))
-    link = f"[{path.name}](../{name}.py)"
-    title = (
-        f"# {path.stem.replace('_', ' ').capitalize()}\n\n{docstring}\n\nThis notebook is "
-        f"made from {link}."
-    )
+    title = path.stem.replace("_", " ").capitalize()
+    source = f"This notebook is made from [{path.name}](../{name}.py)."
     # Modules of the examples are found from the folder of the notebooks.
     argv = json.dumps([path.name, *shlex.split(start.arguments)])
     first = f'import sys\n\nsys.argv = {argv}\nsys.path += ["../..", "../layers"]'
     new = nbformat.v4
-    cells = [
-        new.new_markdown_cell(title),
-        *(
-            new.new_code_cell(source)
-            for source in (first, start.before, *code, start.after)
-            if source
-        ),
-    ]
+    cells = [new.new_markdown_cell(f"# {title}\n\n{docstring}\n\n{source}")]
+    for cell in [first, start.before, *code, start.after]:
+        if cell:
+            cells.append(new.new_code_cell(cell))
     for number, cell in enumerate(cells):
         cell.id = f"cell-{number}"
     return new.new_notebook(cells=cells, metadata=METADATA)
 
 
 def run(notebook: nbformat.NotebookNode, directory: pathlib.Path) -> None:
-    """Runs a notebook, and keeps what it prints on standard output: the rest are logs and addresses
-    of objects."""
+    """Runs a notebook, and keeps its standard output, without logs and addresses of objects."""
     NotebookClient(
         notebook, timeout=None, record_timing=False, resources={"metadata": {"path": directory}}
     ).execute()
@@ -124,9 +126,9 @@ def run(notebook: nbformat.NotebookNode, directory: pathlib.Path) -> None:
         if cell.cell_type == "code":
             text = "".join(output.text for output in cell.outputs if output.get("name") == "stdout")
             text = VARIABLE.sub("", text)
-            cell.outputs = (
-                [nbformat.v4.new_output("stream", name="stdout", text=text)] if text else []
-            )
+            cell.outputs = []
+            if text:
+                cell.outputs.append(nbformat.v4.new_output("stream", name="stdout", text=text))
 
 
 def main() -> None:

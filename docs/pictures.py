@@ -1,5 +1,4 @@
-"""Draws the pictures of the documentation: what the project's own functions compute, and what was
-measured.
+"""Draws the pictures of the documentation, from the project's own functions and measurements.
 
 python -m docs.pictures MODEL_DIR DIRECTORY
 """
@@ -9,7 +8,6 @@ import json
 import pathlib
 import sys
 
-import keras
 import matplotlib
 import numpy as np
 from keras import ops
@@ -32,11 +30,10 @@ RESULTS = pathlib.Path(__file__).parent / "results"
 
 
 def positions() -> Figure:
-    """What is added to the embedding of each position, and how alike positions are."""
+    """The encoding that is added to each position, and how alike positions are."""
     length, d_model = 100, 128
-    encoded = ops.convert_to_numpy(PositionalEncoding()(np.zeros((1, length, d_model), "float32")))[
-        0
-    ]
+    encodings = PositionalEncoding()(np.zeros((1, length, d_model), "float32"))
+    encoded = ops.convert_to_numpy(encodings)[0]
     figure = Figure(figsize=(8, 3), layout="constrained")
     left, right = figure.subplots(1, 2)
     shown = left.imshow(
@@ -54,8 +51,7 @@ def positions() -> Figure:
 
 
 def masks() -> Figure:
-    """Which positions attend to which, as `MultiHeadAttention` computes it from the code above each
-    panel."""
+    """Which positions attend to which, with the code of each panel, by `MultiHeadAttention`."""
     places = np.arange(8)
     embedded = PositionalEmbedding(vocab_size=10, d_model=8)(np.array([[5, 7, 2, 9, 4, 3, 0, 0]]))
     x = ops.convert_to_numpy(embedded)
@@ -83,9 +79,8 @@ def masks() -> Figure:
         ("prefix", "attention_mask=attends", x, {}, {"attention_mask": attends[None]}),
     ]
     figure = Figure(figsize=(6, 9), layout="constrained")
-    for axes, (title, code, inputs, options, call_options) in zip(
-        figure.subplots(3, 2).flat, panels
-    ):
+    all_axes = figure.subplots(3, 2).flat
+    for axes, (title, code, inputs, options, call_options) in zip(all_axes, panels):
         attention = MultiHeadAttention(num_heads=1, key_dim=8, **options)
         _, weights = attention(inputs, inputs, return_attention_scores=True, **call_options)
         axes.imshow(ops.convert_to_numpy(weights)[0, 0] > 0, cmap="Blues", vmin=0, vmax=1.3)
@@ -114,11 +109,8 @@ def schedule() -> Figure:
     steps = np.arange(0, 20_001, 200)
     for decay in ("inverse_sqrt", "cosine", "constant"):
         rate = learning_rate(512, TrainingConfig(steps=20_000, warmup_steps=4000, decay=decay))
-        axes.plot(
-            steps,
-            [float(ops.convert_to_numpy(rate(keras.ops.cast(step, "int64")))) for step in steps],
-            label=decay,
-        )
+        rates = [float(ops.convert_to_numpy(rate(ops.cast(step, "int64")))) for step in steps]
+        axes.plot(steps, rates, label=decay)
     axes.set(
         xlabel="update",
         title="learning rate, with d_model=512, steps=20000, warmup_steps=4000",
@@ -132,15 +124,15 @@ def schedule() -> Figure:
 def results() -> Figure:
     """Quality, size and speed of the models of docs/results/models.csv."""
     with open(RESULTS / "models.csv", newline="", encoding="utf-8") as file:
-        rows = [*csv.DictReader(file)][::-1]
+        rows = list(csv.DictReader(file))[::-1]
     figure = Figure(figsize=(5.6, 2.6), layout="constrained")
     axes = figure.subplots()
     for number, row in enumerate(rows):
-        bleu, speed = float(row["bleu"]), row["sentences_per_second"]
+        bleu = float(row["bleu"])
         axes.plot(bleu, number, "o", color="C0")
-        label = f"{bleu:.2f}; {int(row['parameters']) / 1e6:.1f} million" + (
-            f"; {speed} sentences/s" if speed else ""
-        )
+        label = f"{bleu:.2f}; {int(row['parameters']) / 1e6:.1f} million"
+        if row["sentences_per_second"]:
+            label += f"; {row['sentences_per_second']} sentences/s"
         axes.annotate(
             label, (bleu, number), (0, 7), textcoords="offset points", ha="center", fontsize="small"
         )
@@ -151,7 +143,7 @@ def results() -> Figure:
     return figure
 
 
-# What each part is, and where.
+# An example of each part, and its folder.
 FLOW = {
     "text": ("two files, line by line", "training/text"),
     "subwords": ("parts of words\nand their ids", "tokenizers"),
@@ -186,18 +178,17 @@ def flow() -> Figure:
 
 def table1() -> Figure:
     """The processor time of four kinds of layers over their sizes."""
-    return table1_benchmark.draw(
-        json.loads((RESULTS / "table1.json").read_text(encoding="utf-8"))["sweeps"]
-    )
+    measurements = json.loads((RESULTS / "table1.json").read_text(encoding="utf-8"))
+    return table1_benchmark.draw(measurements["sweeps"])
 
 
 def attention(model_dir: str) -> Figure:
-    """What each word of a translation attends to, in the last layer of the decoder."""
+    """The source words that each word of a translation attends to, in the decoder's last layer."""
     translator = Translator.load(model_dir)
-    translation = translate_with_attention(
-        translator, "The woman bought the lamp because it was cheap."
-    )
-    view, config = AttentionView(), translator.model.config
+    text = "The woman bought the lamp because it was cheap."
+    translation = translate_with_attention(translator, text)
+    view = AttentionView()
+    config = translator.model.config
     return attention_figure(translation.by_kind[view.kind], view.layers(config), view.heads(config))
 
 

@@ -48,16 +48,8 @@ def attention(page: Browser, model_dir: str, path: pathlib.Path) -> None:
     """The page of `plot --text`, with the sixth token chosen."""
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder, "attention.html")
-        command = [
-            "keras-transformer",
-            "plot",
-            "--model-dir",
-            model_dir,
-            "--text",
-            TEXT,
-            "--output",
-            output,
-        ]
+        command = ["keras-transformer", "plot", "--model-dir", model_dir]
+        command += ["--text", TEXT, "--output", str(output)]
         subprocess.run(command, check=True)
         page.look(900, 600)
         page.open(output.as_uri())

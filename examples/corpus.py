@@ -22,39 +22,52 @@ from typing import Any, NamedTuple
 Pair = tuple[str, str]  # English, German
 NOTHING = ("", "")
 
-# ---- Words
-# ----------------------------------------------------------------------------------------------------------
+# Words.
 
 # Adjectives that fit | nouns: English (an irregular plural after a slash), gender, German, German
 # plural.
 NOUNS = {
-    "person": """old young tired sick happy hungry | man/men m Mann Männer, woman/women f Frau Frauen,
-        girl n Mädchen Mädchen, child/children n Kind Kinder, teacher m Lehrer Lehrer, doctor m Arzt Ärzte,
-        baker m Bäcker Bäcker, friend m Freund Freunde, guest m Gast Gäste, waitress f Kellnerin Kellnerinnen,
-        sister f Schwester Schwestern, mother f Mutter Mütter, brother m Bruder Brüder, aunt f Tante Tanten""",
-    "animal": """old young big small black white hungry | dog m Hund Hunde, cat f Katze Katzen, horse n Pferd Pferde,
-        bird m Vogel Vögel, cow f Kuh Kühe, pig n Schwein Schweine""",
-    "text": "old new long good beautiful | book n Buch Bücher, letter m Brief Briefe, story f "
-    "Geschichte Geschichten",
-    "clothing": """old new beautiful red black white cheap expensive | coat m Mantel Mäntel, jacket f Jacke Jacken,
-        dress n Kleid Kleider, hat m Hut Hüte, shirt n Hemd Hemden, skirt m Rock Röcke""",
-    "thing": """old new big small beautiful red black heavy cheap expensive | car n Auto Autos, lamp f Lampe Lampen,
-        bicycle n Fahrrad Fahrräder, clock f Uhr Uhren, camera f Kamera Kameras, table m Tisch Tische,
-        bag f Tasche Taschen, chair m Stuhl Stühle, key m Schlüssel Schlüssel, picture n Bild Bilder""",
-    "opening": """old new big small heavy red white | door f Tür Türen, window n Fenster Fenster, box f Kiste Kisten,
-        suitcase m Koffer Koffer""",
-    "food": """good fresh big small cheap expensive | apple m Apfel Äpfel, pear f Birne Birnen, egg n Ei Eier,
-        cake m Kuchen Kuchen, potato f Kartoffel Kartoffeln""",
-    "place": """old new big small beautiful | garden m Garten Gärten, kitchen f Küche Küchen, house n Haus Häuser,
-        school f Schule Schulen, church f Kirche Kirchen, museum n Museum Museen, park m Park Parks,
-        hotel n Hotel Hotels, village n Dorf Dörfer, city f Stadt Städte""",
+    "person": """
+        old young tired sick happy hungry | man/men m Mann Männer, woman/women f Frau Frauen,
+        girl n Mädchen Mädchen, child/children n Kind Kinder, teacher m Lehrer Lehrer,
+        doctor m Arzt Ärzte, baker m Bäcker Bäcker, friend m Freund Freunde, guest m Gast Gäste,
+        waitress f Kellnerin Kellnerinnen, sister f Schwester Schwestern,
+        mother f Mutter Mütter, brother m Bruder Brüder, aunt f Tante Tanten""",
+    "animal": """
+        old young big small black white hungry | dog m Hund Hunde, cat f Katze Katzen,
+        horse n Pferd Pferde, bird m Vogel Vögel, cow f Kuh Kühe, pig n Schwein Schweine""",
+    "text": """
+        old new long good beautiful |
+        book n Buch Bücher, letter m Brief Briefe, story f Geschichte Geschichten""",
+    "clothing": """
+        old new beautiful red black white cheap expensive | coat m Mantel Mäntel,
+        jacket f Jacke Jacken, dress n Kleid Kleider, hat m Hut Hüte, shirt n Hemd Hemden,
+        skirt m Rock Röcke""",
+    "thing": """
+        old new big small beautiful red black heavy cheap expensive | car n Auto Autos,
+        lamp f Lampe Lampen, bicycle n Fahrrad Fahrräder, clock f Uhr Uhren,
+        camera f Kamera Kameras, table m Tisch Tische, bag f Tasche Taschen,
+        chair m Stuhl Stühle, key m Schlüssel Schlüssel, picture n Bild Bilder""",
+    "opening": """
+        old new big small heavy red white | door f Tür Türen, window n Fenster Fenster,
+        box f Kiste Kisten, suitcase m Koffer Koffer""",
+    "food": """
+        good fresh big small cheap expensive | apple m Apfel Äpfel, pear f Birne Birnen,
+        egg n Ei Eier, cake m Kuchen Kuchen, potato f Kartoffel Kartoffeln""",
+    "place": """
+        old new big small beautiful | garden m Garten Gärten, kitchen f Küche Küchen,
+        house n Haus Häuser, school f Schule Schulen, church f Kirche Kirchen,
+        museum n Museum Museen, park m Park Parks, hotel n Hotel Hotels, village n Dorf Dörfer,
+        city f Stadt Städte""",
 }
 # English, German, and the stem that takes the endings if it differs.
-ADJECTIVES = """old alt, young jung, tired müde müd, sick krank, happy glücklich, hungry hungrig, big groß, small klein,
-    red rot, black schwarz, white weiß, new neu, long lang, good gut, fresh frisch, beautiful schön, heavy schwer,
-    cheap billig, expensive teuer teur"""
+ADJECTIVES = """
+    old alt, young jung, tired müde müd, sick krank, happy glücklich, hungry hungrig, big groß,
+    small klein, red rot, black schwarz, white weiß, new neu, long lang, good gut, fresh frisch,
+    beautiful schön, heavy schwer, cheap billig, expensive teuer teur"""
 # English singular and plural, German stem, declension.
-DETERMINERS = """the the d der, a - ein ein, this these dies dieser, my my mein ein, our our unser ein,
+DETERMINERS = """
+    the the d der, a - ein ein, this these dies dieser, my my mein ein, our our unser ein,
     his his sein ein, her her ihr ein, your your Ihr ein"""
 # Endings of the determiner | of the adjective, for masculine, feminine, neuter and plural; one
 # string per case.
@@ -73,9 +86,11 @@ PREPOSITIONS = {
     "for": ("auf", ACCUSATIVE),
 }
 # English subject and object, agreement, German cases. There is one "it" for each gender.
-PRONOUNS = """I I me first ich mich mir, you you you plural Sie Sie Ihnen, we we us plural wir uns uns,
-    he he him singular er ihn ihm, she she her singular sie sie ihr, they they them plural sie sie ihnen,
-    it-m it it singular er ihn ihm, it-f it it singular sie sie ihr, it-n it it singular es es ihm"""
+PRONOUNS = """
+    I I me first ich mich mir, you you you plural Sie Sie Ihnen, we we us plural wir uns uns,
+    he he him singular er ihn ihm, she she her singular sie sie ihr,
+    they they them plural sie sie ihnen, it-m it it singular er ihn ihm,
+    it-f it it singular sie sie ihr, it-n it it singular es es ihm"""
 
 # English verb, past, participle, and a particle or preposition | German infinitive with a + after a
 # separable prefix, third person, perfect, "dative" if the object is dative | kinds of objects, "to"
@@ -125,9 +140,8 @@ AUXILIARIES = {
 TENSES = ("past", *AUXILIARIES)  # the past is twice as frequent
 PERFECT = {"hat": "habe hat haben", "ist": "bin ist sind"}
 BE = {"present": ("am is are", "bin ist sind"), "past": ("was was were", "war war waren")}
-CONJUNCTIONS = (
-    "and und, but aber, that dass, because weil, although obwohl, before bevor, when als, if wenn"
-)
+CONJUNCTIONS = """
+    and und, but aber, that dass, because weil, although obwohl, before bevor, when als, if wenn"""
 QUESTION_WORDS = (NOTHING, NOTHING, ("why", "warum"), ("how often", "wie oft"))
 TIMES = {
     "present": [("today", "heute"), ("every day", "jeden Tag")],
@@ -135,10 +149,12 @@ TIMES = {
     "past": [("yesterday", "gestern"), ("last week", "letzte Woche"), ("on Monday", "am Montag")],
     "future": [("tomorrow", "morgen"), ("next week", "nächste Woche"), ("on Sunday", "am Sonntag")],
 }
-NUMBERS = """one eins, two zwei, three drei, four vier, five fünf, six sechs, seven sieben, eight acht, nine neun,
-    ten zehn, eleven elf, twelve zwölf"""
-TENS = """twenty zwanzig, thirty dreißig, forty vierzig, fifty fünfzig, sixty sechzig, seventy siebzig, eighty achtzig,
-    ninety neunzig"""
+NUMBERS = """
+    one eins, two zwei, three drei, four vier, five fünf, six sechs, seven sieben, eight acht,
+    nine neun, ten zehn, eleven elf, twelve zwölf"""
+TENS = """
+    twenty zwanzig, thirty dreißig, forty vierzig, fifty fünfzig, sixty sechzig,
+    seventy siebzig, eighty achtzig, ninety neunzig"""
 
 
 def rows(table: str, separator: str = ",") -> list[list[str]]:
@@ -164,18 +180,17 @@ NOUNS_OF_KIND = {
     for kind, table in NOUNS.items()
 }
 NOUN = {row[0].split("/")[0]: row for table in NOUNS.values() for row in rows(table.split("|")[1])}
-VERB = {
-    words(row[0][0], *row[0][3:]): row
-    for row in (rows(line, "|") for line in VERBS.strip().splitlines())
-}
-ADJECTIVE, DETERMINER = (
-    {row[0]: row for row in rows(table)} for table in (ADJECTIVES, DETERMINERS)
-)
+VERB = {}
+for line in VERBS.strip().splitlines():
+    verb_row = rows(line, "|")
+    base, _, _, *particles = verb_row[0]
+    VERB[words(base, *particles)] = verb_row
+ADJECTIVE = {row[0]: row for row in rows(ADJECTIVES)}
+DETERMINER = {row[0]: row for row in rows(DETERMINERS)}
 ACTIONS = [verb for verb in VERB if verb not in ("say", "think")]
 CONJUNCTION = dict(rows(CONJUNCTIONS))
 
-# ---- Noun phrases
-# ---------------------------------------------------------------------------------------------------
+# Noun phrases.
 
 
 class Phrase(NamedTuple):
@@ -196,8 +211,11 @@ PRONOUN = {
 
 def number(n: int) -> Pair:
     """A number in words, from 1 to 12 or from 20 to 99."""
-    english, german = rows(NUMBERS)[n - 1] if n < 13 else rows(TENS)[n // 10 - 2]
-    if n < 13 or n % 10 == 0:
+    if n < 13:
+        english, german = rows(NUMBERS)[n - 1]
+        return english, german
+    english, german = rows(TENS)[n // 10 - 2]
+    if n % 10 == 0:
         return english, german
     one, eins = number(n % 10)
     return f"{english}-{one}", f"{eins.replace('eins', 'ein')}und{german}"
@@ -208,18 +226,23 @@ def noun_phrase(
 ) -> Phrase:
     """A noun after a determiner, or in the plural after a number, perhaps with an adjective."""
     if isinstance(determiner, int):
-        (english, stem), declension, plural = number(determiner), "number", True
+        english, stem = number(determiner)
+        declension = "number"
+        plural = True
     else:
         singular_form, plural_form, stem, declension = DETERMINER[determiner]
         english = plural_form if plural else singular_form
     english_forms, gender, *german_nouns = NOUN[noun]
-    name = (
-        (english_forms.split("/")[1] if "/" in english_forms else english_s(noun))
-        if plural
-        else noun
-    )
+    if not plural:
+        name = noun
+    elif "/" in english_forms:
+        name = english_forms.split("/")[1]
+    else:
+        name = english_s(noun)
     name = words(adjective, name)
-    english = words("an" if english == "a" and name[0] in "aeiou" else english, name)
+    if english == "a" and name[0] in "aeiou":
+        english = "an"
+    english = words(english, name)
     german = []
     for case, endings in enumerate(ENDINGS[declension]):
         column = 3 if plural else "mfn".index(gender)
@@ -227,28 +250,23 @@ def noun_phrase(
         german_noun = german_nouns[plural]
         if plural and case == DATIVE and german_noun[-1] not in "ns":
             german_noun += "n"
-        german.append(
-            words(
-                stem + ending,
-                adjective and ADJECTIVE[adjective][-1] + adjective_ending,
-                german_noun,
-            )
-        )
-    agreement, pronoun = ("plural", "they") if plural else ("singular", f"it-{gender}")
-    return Phrase(english, english, agreement, tuple(german), pronoun)
+        german_adjective = adjective and ADJECTIVE[adjective][-1] + adjective_ending
+        german.append(words(stem + ending, german_adjective, german_noun))
+    if plural:
+        return Phrase(english, english, "plural", tuple(german), "they")
+    return Phrase(english, english, "singular", tuple(german), f"it-{gender}")
 
 
 def prepositional(preposition: str, phrase: Phrase) -> Pair:
     """A preposition and its object: "in the garden", "im Garten"."""
     german, case = PREPOSITIONS[preposition]
-    german = re.sub(
-        "^in dem ", "im ", re.sub("^in das ", "ins ", f"{german} {phrase.german[case]}")
-    )
+    german = f"{german} {phrase.german[case]}"
+    german = re.sub("^in das ", "ins ", german)
+    german = re.sub("^in dem ", "im ", german)
     return f"{preposition} {phrase.english_object}", german
 
 
-# ---- Clauses
-# --------------------------------------------------------------------------------------------------------
+# Clauses.
 
 
 class Clause(NamedTuple):
@@ -268,10 +286,17 @@ def agree(subject: Phrase, forms: str) -> str:
 
 def be(subject: Phrase, tense: str, adjective: str) -> Clause:
     """A clause with the verb "be" in the tense "present" or "past"."""
-    she, sie, alt = subject.english, subject.german[NOMINATIVE], ADJECTIVE[adjective][1]
+    she = subject.english
+    sie = subject.german[NOMINATIVE]
+    alt = ADJECTIVE[adjective][1]
     is_, ist = (agree(subject, forms) for forms in BE[tense])
-    english = f"{she} {is_} {adjective}", f"{is_} {she} {adjective}"
-    return Clause(*english, f"{sie} {ist} {alt}", f"{ist} {sie} {alt}", f"{sie} {alt} {ist}")
+    return Clause(
+        f"{she} {is_} {adjective}",
+        f"{is_} {she} {adjective}",
+        f"{sie} {ist} {alt}",
+        f"{ist} {sie} {alt}",
+        f"{sie} {alt} {ist}",
+    )
 
 
 def clause(
@@ -283,20 +308,20 @@ def clause(
     adverbial: Pair = NOTHING,
     negated: bool = False,
 ) -> Clause:
-    """A clause in any tense of `AUXILIARIES`. The German perfect translates the English past,
-    too."""
-    (
-        (base, past, participle, *particle),
-        (infinitive, third, perfect, german_participle, *dative),
-        _,
-    ) = VERB[verb]
+    """A clause in any tense of `AUXILIARIES`.
+
+    The German perfect translates the English past, too.
+    """
+    english_forms, german_forms, _ = VERB[verb]
+    base, past, participle, *particle = english_forms
+    infinitive, third, perfect, german_participle, *dative = german_forms
     last = NOTHING
     if target and particle and particle[0] in PREPOSITIONS:
-        last, target, particle = prepositional(particle[0], target), None, []
-    auxiliary, main = (
-        agree(subject, AUXILIARIES[tense][0]),
-        participle if tense == "perfect" else base,
-    )
+        last = prepositional(particle[0], target)
+        target = None
+        particle = []
+    auxiliary = agree(subject, AUXILIARIES[tense][0])
+    main = participle if tense == "perfect" else base
     not_, nicht = ("not", "nicht") if negated else NOTHING
     predicate = words(auxiliary, not_, main).replace("can not", "cannot")
     if not negated and tense in ("present", "past"):
@@ -313,8 +338,7 @@ def clause(
         finite = agree(subject, modal or PERFECT[perfect])
         end = prefix + infinitive if modal else german_participle
         final = f"{end} {finite}"
-    # Pronouns come before nouns. The recipient is the last of the pronouns, but the first of the
-    # nouns.
+    # Pronouns come before nouns. The recipient is the last pronoun, but the first noun.
     objects = [(recipient, DATIVE), (target, DATIVE if dative else ACCUSATIVE)]
     nouns = [phrase.german[case] for phrase, case in objects if phrase and phrase.pronoun]
     pronouns = [
@@ -331,8 +355,7 @@ def clause(
     )
 
 
-# ---- Sentences
-# ------------------------------------------------------------------------------------------------------
+# Sentences.
 
 
 def sentence(english: str, german: str, end: str = ".") -> Pair:
@@ -345,15 +368,13 @@ def statement(clause: Clause) -> Pair:
 
 def fronted(adverbial: Pair, clause: Clause) -> Pair:
     """A statement that starts with an adverbial, so the German subject follows the verb."""
-    return sentence(
-        f"{adverbial[0]} {clause.english}", f"{adverbial[1]} {clause.german_verb_first}"
-    )
+    german = f"{adverbial[1]} {clause.german_verb_first}"
+    return sentence(f"{adverbial[0]} {clause.english}", german)
 
 
 def question(clause: Clause, word: Pair = NOTHING) -> Pair:
-    return sentence(
-        words(word[0], clause.english_question), words(word[1], clause.german_verb_first), "?"
-    )
+    english = words(word[0], clause.english_question)
+    return sentence(english, words(word[1], clause.german_verb_first), "?")
 
 
 def coordinated(first: Clause, conjunction: str, second: Clause) -> Pair:
@@ -363,23 +384,21 @@ def coordinated(first: Clause, conjunction: str, second: Clause) -> Pair:
 
 def subordinated(main: Clause, conjunction: str, side: Clause, side_first: bool = False) -> Pair:
     """A main clause and a subordinate clause, in either order."""
-    english, german = (
-        f"{conjunction} {side.english}",
-        f"{CONJUNCTION[conjunction]} {side.german_verb_last}",
-    )
+    english = f"{conjunction} {side.english}"
+    german = f"{CONJUNCTION[conjunction]} {side.german_verb_last}"
     if side_first:
         return sentence(f"{english}, {main.english}", f"{german}, {main.german_verb_first}")
     return sentence(f"{main.english} {english}", f"{main.german}, {german}")
 
 
-# ---- Random choices
-# -------------------------------------------------------------------------------------------------
+# Random choices.
 
 Pick = Callable[[Sequence[Any]], Any]  # chooses one of several options
 SOMEBODY = ("I", "you", "he", "she", "we", "they")
 # Conjunction, tense of the main clause, tense of the subordinate clause.
-SUBORDINATIONS = """because present present, because past past, although past past, before past past, when past past,
-    if future present, if can present"""
+SUBORDINATIONS = """
+    because present present, because past past, although past past, before past past,
+    when past past, if future present, if can present"""
 
 
 def some_phrase(pick: Pick, kind: str, definite: bool = False, plain: bool = False) -> Phrase:
@@ -393,37 +412,33 @@ def some_phrase(pick: Pick, kind: str, definite: bool = False, plain: bool = Fal
 
 
 def some_person(pick: Pick, pronouns: Sequence[str] = SOMEBODY, definite: bool = False) -> Phrase:
-    return (
-        PRONOUN[pick(pronouns)]
-        if pronouns and pick(range(5)) < 2
-        else some_phrase(pick, "person", definite)
-    )
+    if pronouns and pick(range(5)) < 2:
+        return PRONOUN[pick(pronouns)]
+    return some_phrase(pick, "person", definite)
 
 
 def some_adverbial(pick: Pick, tense: str) -> Pair:
     preposition, kind = pick([("in", "place"), ("with", "person")])
     time: Pair = pick(TIMES.get(tense, TIMES["future"]))
-    return (
-        time
-        if pick(range(3))
-        else prepositional(preposition, some_phrase(pick, kind, definite=True))
-    )
+    if pick(range(3)):
+        return time
+    return prepositional(preposition, some_phrase(pick, kind, definite=True))
 
 
 def some_action(pick: Pick, tense: str, adverbial: Pair = NOTHING) -> Clause:
     """A clause about what somebody does."""
-    subject, verb = some_person(pick), pick(ACTIONS)
+    subject = some_person(pick)
+    verb = pick(ACTIONS)
     pronouns = SOMEBODY if subject.pronoun else ()  # "I called me" would be wrong.
     negated = adverbial == NOTHING and pick(range(6)) == 0
     *_, kinds = VERB[verb]
     target = recipient = None
     if kinds:
         kind = pick([kind for kind in kinds if kind != "to"])
-        target = (
-            some_person(pick, pronouns, negated)
-            if kind == "person"
-            else some_phrase(pick, kind, negated)
-        )
+        if kind == "person":
+            target = some_person(pick, pronouns, negated)
+        else:
+            target = some_phrase(pick, kind, negated)
     if "to" in kinds:
         recipient = some_person(pick, pronouns, definite=True)
     return clause(subject, verb, tense, target, recipient, adverbial, negated)
@@ -442,9 +457,9 @@ def some_simple_sentence(pick: Pick) -> Pair:
 
 def some_subordination(pick: Pick) -> Pair:
     conjunction, tense, side_tense = pick(rows(SUBORDINATIONS))
-    return subordinated(
-        some_action(pick, tense), conjunction, some_action(pick, side_tense), pick([False, True])
-    )
+    main = some_action(pick, tense)
+    side = some_action(pick, side_tense)
+    return subordinated(main, conjunction, side, pick([False, True]))
 
 
 def some_report(pick: Pick) -> Pair:
@@ -454,19 +469,16 @@ def some_report(pick: Pick) -> Pair:
 
 def some_reference(pick: Pick) -> Pair:
     """Two clauses, where a pronoun in the second agrees with a noun in the first."""
-    kind, tense = (
-        pick([kind for kind in NOUNS if kind not in ("person", "place")]),
-        pick(["present", "past"]),
-    )
+    kind = pick([kind for kind in NOUNS if kind not in ("person", "place")])
+    tense = pick(["present", "past"])
     verbs = [verb for verb, (*_, kinds) in VERB.items() if kind in kinds and "to" not in kinds]
     conjunction = pick(["and", "but", "because", "although"])
     noun = some_phrase(pick, kind, plain=conjunction in ("because", "although"))
     pronoun = PRONOUN[noun.pronoun]
     if conjunction in ("and", "but"):
         first = clause(some_person(pick), pick(verbs), tense, noun)
-        second = clause(
-            some_person(pick), pick(verbs), tense, pronoun, negated=conjunction == "but"
-        )
+        negated = conjunction == "but"
+        second = clause(some_person(pick), pick(verbs), tense, pronoun, negated=negated)
         return coordinated(first, conjunction, second)
     side_first = pick([True, False])
     action = clause(some_person(pick), pick(verbs), tense, pronoun if side_first else noun)
@@ -513,7 +525,9 @@ def generate(num_pairs: int, seed: int = 0) -> list[Pair]:
             seen.update((english, german))
             pairs.append((english, german))
             failures = 0
-        elif (failures := failures + 1) == 1000:
+        else:
+            failures += 1
+        if failures == 1000:
             raise ValueError(
                 f"num_pairs must be at most {len(pairs)}; received num_pairs={num_pairs}"
             )
@@ -527,8 +541,7 @@ def write(
     test_pairs: int = 1_000,
     seed: int = 0,
 ) -> list[pathlib.Path]:
-    """Writes train.en, train.de, valid.en, valid.de, test.en and test.de in UTF-8, one sentence per
-    line.
+    """Writes train.en, train.de, valid.en, valid.de, test.en and test.de, a sentence in each line.
 
     Returns:
         The paths of the files, in that order.
@@ -539,12 +552,12 @@ def write(
     for split, size in ("train", train_pairs), ("valid", valid_pairs), ("test", test_pairs):
         part = list(itertools.islice(pairs, size))
         for column, language in enumerate(("en", "de")):
-            paths.append(pathlib.Path(directory, f"{split}.{language}"))
-            temporary = pathlib.Path(
-                f"{paths[-1]}.tmp"
-            )  # so that no incomplete file is ever visible
+            path = pathlib.Path(directory, f"{split}.{language}")
+            # No incomplete file is ever visible.
+            temporary = pathlib.Path(f"{path}.tmp")
             temporary.write_bytes("".join(f"{pair[column]}\n" for pair in part).encode())
-            temporary.replace(paths[-1])
+            temporary.replace(path)
+            paths.append(path)
     return paths
 
 

@@ -1,2 +1,1 @@
-"""The programs that are measured. Each module is run as a process whose last line of output is its
-report, in JSON."""
+"""The contenders: programs whose last line of output is a report."""

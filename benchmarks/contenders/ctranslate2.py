@@ -17,16 +17,18 @@ from benchmarks.processes import versions
 def load_tokenizers(
     path: pathlib.Path,
 ) -> tuple[sentencepiece.SentencePieceProcessor, sentencepiece.SentencePieceProcessor, str]:
-    """Returns the tokenizers of source and target, which may be the same, and what goes in front of
-    a text.
+    """Returns the tokenizers of source and target, and the text in front of every text.
 
-    Tokenizers that were learned here want a space, imported ones add it.
+    Tokenizers that were learned here want a space, imported ones add it. Both tokenizers may be the
+    same.
     """
-    space = " " if (paths := sorted(path.glob("*tokenizer.model"))) else ""
-    paths = paths or sorted(path.glob("*sentencepiece.model"))
-    source, target = (
-        sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in (paths[0], paths[-1])
-    )
+    space = " "
+    paths = sorted(path.glob("*tokenizer.model"))
+    if not paths:
+        space = ""
+        paths = sorted(path.glob("*sentencepiece.model"))
+    source = sentencepiece.SentencePieceProcessor(model_file=str(paths[0]))
+    target = sentencepiece.SentencePieceProcessor(model_file=str(paths[-1]))
     return source, target, space
 
 
@@ -64,16 +66,15 @@ def main() -> None:
             max_decoding_length=max_length,
             min_decoding_length=0,
             use_vmap=options.shortlist,
-            # It then normalizes the probabilities without the unknown token, as the other engines
-            # do not.
+            # With it, CTranslate2 normalizes the probabilities without the unknown token, which the
+            # other engines do not.
             disable_unk=task.facts["forbidden_tokens"] == "unknown",
             # Greedy search is faster without log probabilities, which are not used.
             return_scores=options.beam_size > 1,
         )
         texts = target_tokenizer.decode([result.hypotheses[0] for result in results])
-        return [text.removeprefix(space) for text in texts], [
-            score for result in results for score in result.scores
-        ]
+        scores = [score for result in results for score in result.scores]
+        return [text.removeprefix(space) for text in texts], scores
 
     report = task.measure(translate, versions("ctranslate2", "sentencepiece"), options)
     print(json.dumps({**report, "compute_type": translator.compute_type}))

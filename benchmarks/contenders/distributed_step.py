@@ -18,8 +18,7 @@ _WARMUP_STEPS = 5
 
 
 def main() -> None:
-    """Measures the medians, in milliseconds, of a step and of adding up the gradients alone, and
-    prints the report."""
+    """Prints a report with the median milliseconds of a step, and of adding up gradients alone."""
     rows, steps = map(int, sys.argv[1:])
     from keras_transformer.runtime.device import divide_cores
     from keras_transformer.training.run.devices import make_strategy
@@ -32,16 +31,14 @@ def main() -> None:
     from keras_transformer.training.recipe import load_recipe
     from keras_transformer.training.step.model import build_training_model
 
-    sizes = [f"model.{name}={value}" for name, value in SIZES.items()]
-    config = load_recipe(
-        None, [*sizes, f"tokenizer.vocab_size={_VOCAB_SIZE}", "training.precision=float32"]
-    )
+    settings = [f"model.{name}={value}" for name, value in SIZES.items()]
+    settings += [f"tokenizer.vocab_size={_VOCAB_SIZE}", "training.precision=float32"]
+    config = load_recipe(None, settings)
     model = build_training_model(config.model, config.training, strategy)
     random = np.random.default_rng(0)
-    ids = random.integers(
-        4, _VOCAB_SIZE, (3, rows // strategy.num_replicas_in_sync, LENGTH), "int32"
-    )
-    batch = {"source": ids[0], "target": ids[1]}, ids[2]
+    shape = (3, rows // strategy.num_replicas_in_sync, LENGTH)
+    source, target, labels = random.integers(4, _VOCAB_SIZE, shape, "int32")
+    batch = {"source": source, "target": target}, labels
     batches = tf.data.Dataset.from_tensors(batch).repeat()
     iterator = iter(strategy.distribute_datasets_from_function(lambda _: batches))
 
@@ -49,17 +46,17 @@ def main() -> None:
     def add_up() -> Any:
         def of_replica() -> Any:
             gradients = [tf.ones(variable.shape) for variable in model.trainable_variables]
-            return tf.distribute.get_replica_context().all_reduce(
-                tf.distribute.ReduceOp.SUM, gradients
-            )[0]
+            replica = tf.distribute.get_replica_context()
+            return replica.all_reduce(tf.distribute.ReduceOp.SUM, gradients)[0]
 
         return strategy.run(of_replica)
 
+    def sum_of_gradients() -> Any:
+        return strategy.experimental_local_results(add_up())[0].numpy()
+
     report = {
         "value": _milliseconds(lambda: model.update(iterator), steps),
-        "sum": _milliseconds(
-            lambda: strategy.experimental_local_results(add_up())[0].numpy(), steps
-        ),
+        "sum": _milliseconds(sum_of_gradients, steps),
         "megabytes": 4e-6 * model.transformer.count_params(),
         "versions": versions("keras", "tensorflow"),
     }

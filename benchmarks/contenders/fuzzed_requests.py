@@ -30,45 +30,50 @@ _SENTENCES = [
     "Où est-il?",
 ]
 _SPECIAL = [
-    *("<pad>", "<unk>", "<s>", "</s>", "<0x00>", "<0x0A>", "<0xFF>", ">>de<<", "[MASK]", "##ing"),
-    # What tokenizers and the division into sentences write for themselves; byte order marks; of
-    # private use.
-    *(
-        "\u2581",
-        "\u241b",
-        "\u241b_",
-        "\u241b.",
-        "\ufdd0",
-        "\ufdd0d",
-        "\ufdd0n",
-        "\ufeff",
-        "\ufffd",
-        "\ufffe",
-        "\ue000",
-    ),
+    "<pad>",
+    "<unk>",
+    "<s>",
+    "</s>",
+    "<0x00>",
+    "<0x0A>",
+    "<0xFF>",
+    ">>de<<",
+    "[MASK]",
+    "##ing",
+    # Marks of tokenizers and of the division into sentences.
+    "\u2581",
+    "\u241b",
+    "\u241b_",
+    "\u241b.",
+    "\ufdd0",
+    "\ufdd0d",
+    "\ufdd0n",
+    # Byte order marks, the replacement character, and a character of private use.
+    "\ufeff",
+    "\ufffd",
+    "\ufffe",
+    "\ue000",
 ]
 _RIGHT_TO_LEFT = "אבגשלום مرحبا٣٤؟،؛\u200f\u202e\u2067\u2069\u061c\u200b\u200d"
 _COMBINING = "\u0301\u0323\u0337\u20dd\u0e34\u3099\ufe0f"
 _SPACES = " \t\n\r\v\f\x1c\x85\xa0\u1680\u2003\u2028\u2029\u202f\u3000"
 _PUNCTUATION = ".,;:!?…。！？、؟।\"'“”„«»()[]–—-%&/\\$^*+|{}"
-# Of which lines are made that are a megabyte long.
+# Parts of lines that are a megabyte long.
 _REPEATED = [
-    *(
-        "dog runs ",
-        "x",
-        "\U0001f9ff",
-        " ",
-        "\n",
-        ". ",
-        "A. ",
-        "a, ",
-        "。",
-        "\u0301",
-        "\0",
-        "\u2581",
-        "</s>",
-        "\xe9",
-    ),
+    "dog runs ",
+    "x",
+    "\U0001f9ff",
+    " ",
+    "\n",
+    ". ",
+    "A. ",
+    "a, ",
+    "。",
+    "\u0301",
+    "\0",
+    "\u2581",
+    "</s>",
+    "\xe9",
 ]
 _LONG = 1_000_000
 
@@ -80,8 +85,10 @@ class BrokenError(Exception):
 def fuzz(
     predict: Predict, name: str, num_texts: int, seed: int = 0, long_share: float = 0.001
 ) -> Report:
-    """Sends hostile texts, and checks the answers: their sizes, UTF-8, finite numbers, what is said
-    of texts of a megabyte, and that an ordinary text beside them is answered as if it was alone.
+    """Sends hostile texts, and checks the answers.
+
+    It checks their sizes, UTF-8, finite numbers, and whether texts of a megabyte are truncated. An
+    ordinary text beside the others must be answered as if it was alone.
 
     Args:
         predict: calls a signature.
@@ -96,9 +103,12 @@ def fuzz(
     Raises:
         BrokenError: An answer is wrong.
     """
-    texts, rng = hostile_texts(num_texts, seed, long_share), random.Random(seed)
+    texts = hostile_texts(num_texts, seed, long_share)
+    rng = random.Random(seed)
     alone = _first_row(predict(name, _inputs(name, [NEIGHBOUR], rng)))
-    memory_before, seconds, num_truncated = _peak_memory(), [], 0
+    memory_before = _peak_memory()
+    seconds = []
+    num_truncated = 0
     for begin in range(0, num_texts, TEXTS_PER_REQUEST - 1):
         request = [NEIGHBOUR, *texts[begin : begin + TEXTS_PER_REQUEST - 1]]
         inputs = _inputs(name, request, rng)
@@ -199,12 +209,14 @@ def hostile_texts(number: int, seed: int, long_share: float = 0.001) -> list[byt
         long_share: float. The share of texts of a megabyte. Defaults to 0.001.
     """
     rng = random.Random(seed)
-    return [
-        _long(rng)
-        if rng.random() < long_share
-        else b"".join(rng.choice(_KINDS)(rng) for _ in range(rng.randint(1, 3)))
-        for _ in range(number)
-    ]
+    texts = []
+    for _ in range(number):
+        if rng.random() < long_share:
+            texts.append(_long(rng))
+        else:
+            num_parts = rng.randint(1, 3)
+            texts.append(b"".join(rng.choice(_KINDS)(rng) for _ in range(num_parts)))
+    return texts
 
 
 def _any_bytes(rng: random.Random) -> bytes:
@@ -218,10 +230,10 @@ def _ordinary(rng: random.Random) -> bytes:
 def _damaged(rng: random.Random) -> bytes:
     text = bytearray(_ordinary(rng))
     for _ in range(rng.randrange(5)):
-        at = rng.randrange(len(text) + 1)
-        text[at : at + rng.randrange(3)] = rng.choice(
-            [b"\xc3", b"\xe2\x82", b"\x80", b"\xff", b"\xf5", b"\0", b""]
-        )
+        begin = rng.randrange(len(text) + 1)
+        damage = rng.choice([b"\xc3", b"\xe2\x82", b"\x80", b"\xff", b"\xf5", b"\0", b""])
+        end = begin + rng.randrange(3)
+        text[begin:end] = damage
     return bytes(text)
 
 
@@ -235,9 +247,8 @@ def _surrogates(rng: random.Random) -> bytes:
 
 
 def _any_characters(rng: random.Random) -> bytes:
-    return "".join(map(chr, rng.choices(range(0xE000, 0x110000), k=30))).encode() + _of(
-        "".join(map(chr, range(256)))
-    )(rng)
+    characters = "".join(map(chr, rng.choices(range(0xE000, 0x110000), k=30)))
+    return characters.encode() + _of("".join(map(chr, range(256))))(rng)
 
 
 def _combining(rng: random.Random) -> bytes:
@@ -258,17 +269,18 @@ def _long(rng: random.Random) -> bytes:
 
 
 _KINDS: list[Callable[[random.Random], bytes]] = [
-    *(_any_bytes, _ordinary, _damaged, _surrogates, _any_characters, _combining, _special),
-    *map(
-        _of,
-        (
-            _RIGHT_TO_LEFT,
-            _SPACES,
-            _PUNCTUATION,
-            "".join(map(chr, range(32))) + "\x7f\x80\x9f",
-            "ab\0",
-        ),
-    ),
+    _any_bytes,
+    _ordinary,
+    _damaged,
+    _surrogates,
+    _any_characters,
+    _combining,
+    _special,
+    _of(_RIGHT_TO_LEFT),
+    _of(_SPACES),
+    _of(_PUNCTUATION),
+    _of("".join(map(chr, range(32))) + "\x7f\x80\x9f"),
+    _of("ab\0"),
 ]
 
 

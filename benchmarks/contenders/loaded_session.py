@@ -1,9 +1,8 @@
-"""Clients that ask a SavedModel all at once, in a session as in TensorFlow Serving: threads of this
-process.
+"""Clients that ask a SavedModel all at once, in a session as in TensorFlow Serving.
 
-With gRPC, they speak TensorFlow Serving's protocol with the server of the tests, over the loopback
-interface. With batching, requests are joined as TensorFlow Serving joins them with the parameters
-of docs/serving.md.
+The clients are threads of this process. With gRPC, they speak TensorFlow Serving's protocol with
+the server of the tests, over the loopback interface. With batching, requests are joined as
+TensorFlow Serving joins them with the parameters of docs/serving.md.
 """
 
 import argparse
@@ -35,7 +34,9 @@ _TESTS = pathlib.Path(__file__).parents[2] / "tests"
 # Translates texts, and raises an error if the answer is none.
 Predict = Callable[[list[str]], None]
 # The parameters of docs/serving.md.
-_MAX_BATCH_SIZE, _BATCH_TIMEOUT, _NUM_BATCH_THREADS = 32, 0.005, 2
+_MAX_BATCH_SIZE = 32
+_BATCH_TIMEOUT = 0.005
+_NUM_BATCH_THREADS = 2
 
 
 class Server:
@@ -93,7 +94,8 @@ class Batching:
         while True:
             with self._collecting:
                 requests = [self._waiting.get()]
-                texts, until = list(requests[0][0]), time.monotonic() + _BATCH_TIMEOUT
+                texts = list(requests[0][0])
+                until = time.monotonic() + _BATCH_TIMEOUT
                 with contextlib.suppress(queue.Empty):
                     while len(texts) < _MAX_BATCH_SIZE:
                         requests.append(self._waiting.get(timeout=max(until - time.monotonic(), 0)))
@@ -140,8 +142,9 @@ def _check_sizes(sizes: set[int], texts: list[str]) -> None:
 
 
 class Client(threading.Thread):
-    """Sends a request when it has the answer to the one before: one to eight texts, of one to four
-    sentences.
+    """Sends a request when it has the answer to the one before.
+
+    A request has one to eight texts of one to four sentences.
 
     Args:
         predict: translates texts.
@@ -163,13 +166,12 @@ class Client(threading.Thread):
         self.latencies: list[float] = []
         self.num_texts = 0
         self.errors: list[str] = []
-        self._predict, self._sentences, self._until, self._rng = (
-            predict,
-            sentences,
-            until,
-            random.Random(seed),
-        )
-        self._most_texts, self._most_sentences = (1, 1) if is_single else (8, 4)
+        self._predict = predict
+        self._sentences = sentences
+        self._until = until
+        self._rng = random.Random(seed)
+        self._most_texts = 1 if is_single else 8
+        self._most_sentences = 1 if is_single else 4
 
     def run(self) -> None:
         rng = self._rng
@@ -203,11 +205,10 @@ def main() -> None:
     with tempfile.TemporaryFile() as log, contextlib.ExitStack() as stack:
         # TensorFlow writes to the descriptor.
         os.dup2(log.fileno(), 2)
-        predict = (
-            stack.enter_context(grpc_server(options.servable))
-            if options.grpc
-            else Server(options.servable).predict
-        )
+        if options.grpc:
+            predict = stack.enter_context(grpc_server(options.servable))
+        else:
+            predict = Server(options.servable).predict
         for texts in REQUESTS:
             predict(texts)
         if options.batching:
@@ -232,12 +233,11 @@ def main() -> None:
     latencies = [latency for client in clients for latency in client.latencies]
     errors = [error for client in clients for error in client.errors]
     num_texts = sum(client.num_texts for client in clients)
+    p50, p95, p99 = np.quantile(latencies, [0.5, 0.95, 0.99]).tolist()
     report = {
         "value": num_texts / seconds,
         "requests": len(latencies),
-        "latencies": dict(
-            zip(("p50", "p95", "p99"), np.quantile(latencies, [0.5, 0.95, 0.99]).tolist())
-        ),
+        "latencies": {"p50": p50, "p95": p95, "p99": p99},
         "errors": errors[:10],
         "num_errors": len(errors),
         "megabytes": megabytes,

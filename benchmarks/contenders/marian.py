@@ -1,5 +1,4 @@
-"""Marian itself with the model that the SavedModel was imported from, from text to text, in
-float32.
+"""Marian itself, with the model that the SavedModel was imported from, in float32.
 
 To be run with the Python interpreter of an environment that has pymarian.
 
@@ -71,7 +70,8 @@ def main() -> None:
     )
     send_requests(translator.translate, requests)
     answers, seconds = send_requests(translator.translate, requests)
-    texts, scores = [], []
+    texts = []
+    scores = []
     for answer in answers:
         some_texts, some_scores = best_of_each(answer)
         texts += some_texts

@@ -1,5 +1,4 @@
-"""Only the matrix products of a training epoch, forward and backward: an upper bound for the speed
-of training.
+"""The matrix products of a training epoch alone: an upper bound for the speed of training.
 
 Each product of a step is a plain `tf.matmul` of operands that already exist: the projections of all
 positions (queries, keys and values of the same input in one product), the two products of
@@ -27,8 +26,7 @@ Operation = Callable[[], Any]
 
 
 class Product(NamedTuple):
-    """A product of an (m, k) and a (k, n) matrix, or of two stacks of them, which is computed
-    `repeats` times."""
+    """A product of two matrices, (m, k) and (k, n), or of two stacks, computed `repeats` times."""
 
     repeats: int
     stack: tuple[int, ...]
@@ -45,9 +43,15 @@ def forward_products(
     vocab_size: int,
     sizes: Mapping[str, Any],
 ) -> list[Product]:
-    """Lists the products of a forward pass with so many rows; logits are of `num_tokens` positions
-    of the target."""
-    num_layers, d_model, d_ff = sizes["num_layers"], sizes["d_model"], sizes["d_ff"]
+    """Lists the products of a forward pass.
+
+    Args:
+        rows: of the batch.
+        num_tokens: the number of positions of the target for which there are logits.
+    """
+    num_layers = sizes["num_layers"]
+    d_model = sizes["d_model"]
+    d_ff = sizes["d_ff"]
     heads = (rows, sizes["num_heads"])
     key_dim = d_model // sizes["num_heads"]
 
@@ -85,9 +89,9 @@ def make_operations(products: Sequence[Product], dtype: str) -> list[Operation]:
     """Makes the operations of a training step: three for each product of the forward pass."""
     operations: list[Operation] = []
     for repeats, stack, m, k, n in products:
-        left, right, gradient = (
-            tf.cast(tf.random.normal((*stack, *shape)), dtype) for shape in ((m, k), (k, n), (m, n))
-        )
+        left = tf.cast(tf.random.normal((*stack, m, k)), dtype)
+        right = tf.cast(tf.random.normal((*stack, k, n)), dtype)
+        gradient = tf.cast(tf.random.normal((*stack, m, n)), dtype)
         operations += repeats * [
             lambda a=left, b=right: tf.matmul(a, b),
             lambda a=gradient, b=right: tf.matmul(a, b, transpose_b=True),
@@ -104,8 +108,10 @@ def split_evenly(number: int, parts: int) -> list[int]:
 def measure_seconds(
     parts: Sequence[Sequence[Operation]], threads: concurrent.futures.Executor
 ) -> float:
-    """Returns the mean time in which threads run all parts, each its operations one after
-    another."""
+    """Returns the mean time in which threads run all parts.
+
+    The operations of a part run one after another.
+    """
 
     def run(operations: Sequence[Operation]) -> None:
         for operation in operations:
@@ -121,15 +127,13 @@ def measure_seconds(
 def products_of_parts(
     lengths: tuple[int, int], batches: Sequence[Batch], facts: Mapping[str, Any], num_parts: int
 ) -> list[list[Product]]:
-    """Lists the forward products of each part of the average of some batches, all of the same two
-    lengths."""
+    """Lists the forward products of each part of the mean of batches with the same lengths."""
     rows = round(np.mean([len(labels) for _, _, labels in batches]))
     num_tokens = round(np.mean([count_tokens(labels) for _, _, labels in batches]))
+    parts = zip(split_evenly(rows, num_parts), split_evenly(num_tokens, num_parts), strict=True)
     return [
         forward_products(part_rows, *lengths, part_tokens, facts["vocab_size"], facts["sizes"])
-        for part_rows, part_tokens in zip(
-            split_evenly(rows, num_parts), split_evenly(num_tokens, num_parts), strict=True
-        )
+        for part_rows, part_tokens in parts
     ]
 
 

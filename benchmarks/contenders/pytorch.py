@@ -16,8 +16,7 @@ from benchmarks.training_task import Batch, TrainingTask, make_parser
 
 
 class TorchTransformer(nn.Module):
-    """The model and its loss, with one embedding for the source, the target and the output
-    projection."""
+    """The model and its loss, with one embedding for source, target and output projection."""
 
     def __init__(
         self,

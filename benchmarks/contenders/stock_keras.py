@@ -28,19 +28,18 @@ def build_stock_transformer(
     num_heads: int,
     dropout: float,
 ) -> keras.Model:
-    """Builds the Transformer of the paper, with one embedding for the source, the target and the
-    output projection."""
+    """Builds the Transformer of the paper, with one embedding for both sides and the output."""
     positions = sinusoids(max_length, d_model)
     embedding = layers.ReversibleEmbedding(vocab_size, d_model)
-    add_positions = layers.Lambda(
-        lambda embedded: (
-            embedded * d_model**0.5
-            + ops.cast(ops.convert_to_tensor(positions)[: ops.shape(embedded)[1]], embedded.dtype)
-        )
-    )
+
+    def add_positions(embedded: Any) -> Any:
+        some_positions = ops.convert_to_tensor(positions)[: ops.shape(embedded)[1]]
+        return embedded * d_model**0.5 + ops.cast(some_positions, embedded.dtype)
+
+    positional_encoding = layers.Lambda(add_positions)
 
     def embed(token_ids: Any) -> Any:
-        return layers.Dropout(dropout)(add_positions(embedding(token_ids)))
+        return layers.Dropout(dropout)(positional_encoding(embedding(token_ids)))
 
     def add_and_normalize(inputs: Any, outputs: Any) -> Any:
         return layers.LayerNormalization(epsilon=1e-6)(inputs + layers.Dropout(dropout)(outputs))
@@ -56,9 +55,8 @@ def build_stock_transformer(
 
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
-    source_mask, target_mask = (
-        ops.expand_dims(ops.not_equal(token_ids, 0), 1) for token_ids in (source, target)
-    )
+    source_mask = ops.expand_dims(ops.not_equal(source, 0), 1)
+    target_mask = ops.expand_dims(ops.not_equal(target, 0), 1)
     encoded = embed(source)
     for _ in range(num_layers):
         encoded = feed_forward(attend(encoded, encoded, source_mask))
@@ -72,9 +70,8 @@ def build_stock_transformer(
 def sinusoids(length: int, width: int) -> np.ndarray:
     """Returns the positions of section 3.5 of the paper: float32 (length, width)."""
     angles = np.arange(length)[:, None] / 10000 ** (np.arange(0, width, 2) / width)
-    return (
-        np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, width).astype("float32")
-    )
+    pairs = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
+    return pairs.reshape(length, width).astype("float32")
 
 
 def smoothed_crossentropy(label_smoothing: float) -> Callable[[Any, Any], Any]:
@@ -102,9 +99,8 @@ def make_dataset(batches: Sequence[Batch]) -> tf.data.Dataset:
     dataset = tf.data.Dataset.from_generator(
         elements, output_signature=({"source": rows, "target": rows}, rows)
     )
-    return dataset.apply(tf.data.experimental.assert_cardinality(len(batches))).prefetch(
-        tf.data.AUTOTUNE
-    )
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(batches)))
+    return dataset.prefetch(tf.data.AUTOTUNE)
 
 
 def main() -> None:
@@ -117,7 +113,8 @@ def main() -> None:
     model = build_stock_transformer(facts["vocab_size"], facts["max_length"], **facts["sizes"])
     optimizer = keras.optimizers.Adam(1e-4, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
     model.compile(optimizer=optimizer, loss=smoothed_crossentropy(0.1))
-    warmup, epoch = make_dataset(task.warmup_batches()), make_dataset(task.batches)
+    warmup = make_dataset(task.warmup_batches())
+    epoch = make_dataset(task.batches)
     model.fit(warmup, verbose=0)
     begin = time.perf_counter()
     model.fit(epoch, verbose=0)

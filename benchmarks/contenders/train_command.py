@@ -1,5 +1,4 @@
-"""`keras-transformer train`, as a user runs it: the speed of its second epoch, which it reports
-itself.
+"""`keras-transformer train`, as a user runs it: the speed of its second epoch.
 
 The command learns the vocabulary, encodes the text, and trains for two epochs, each of which a
 validation follows. In the first epoch it compiles. The line that it writes after the second
@@ -20,8 +19,7 @@ from benchmarks.training_task import TrainingTask, make_parser
 
 
 def reported_speed(output: str, step: int) -> float | None:
-    """Returns the target tokens per second that the command has reported at a step, None if there
-    is no such line.
+    """Returns the target tokens per second that the command has reported at a step, or None.
 
     The line is "step 1,340: loss 3.214, validation loss 2.951, ..., 5,230 target tokens/s".
     """
@@ -54,14 +52,11 @@ def main() -> None:
     speed = reported_speed(process.stderr, 2 * steps)
     if speed is None:
         sys.exit(
-            f"the command did not report its target tokens/s at step {2 * steps}, the end of the "
-            f"second epoch"
+            f"the command did not report its target tokens/s at step {2 * steps}, "
+            "the end of the second epoch"
         )
-    print(
-        json.dumps(
-            task.make_report(task.facts["target_tokens"] / speed, versions("keras", "tensorflow"))
-        )
-    )
+    seconds = task.facts["target_tokens"] / speed
+    print(json.dumps(task.make_report(seconds, versions("keras", "tensorflow"))))
 
 
 if __name__ == "__main__":

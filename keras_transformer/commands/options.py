@@ -286,12 +286,25 @@ class Parser(argparse.ArgumentParser):
 def check_outputs(
     options: argparse.Namespace, paths: Iterable[str], state: Iterable[str] = ()
 ) -> None:
-    """Checks the files that a command will write: none may be an input, and none may exist without
-    --overwrite.
+    """Checks the files that a command will write: none may be an input or a file of a model
+    directory, and none may exist without --overwrite.
 
     If one of the files `state` exists, which say themselves whose they are, the others may exist
     too.
     """
+    from ..model_dir import ModelDir
+
+    paths, state = list(paths), list(state)
+    given_dirs = getattr(options, "model_dir", None) or []
+    model_dirs = [given_dirs] if isinstance(given_dirs, str) else list(given_dirs)
+    model_dirs += getattr(options, "model_dirs", None) or []
+    for path in (*paths, *state):
+        for model_dir in model_dirs:
+            if ModelDir(model_dir).has_as_file(path):
+                raise ConfigError(
+                    f"{path}: this is a file of the model directory {model_dir}, and must not be "
+                    "written; write to another one"
+                )
     is_resumed = any(map(os.path.exists, state))
     inputs = [
         (name, file)
@@ -300,10 +313,11 @@ def check_outputs(
         for file in (path, *glob.glob(path))
         if os.path.exists(file)
     ]
-    for path in filter(os.path.lexists, paths):
+    for path in filter(os.path.exists, (*paths, *state)):
         for name, file in inputs:
-            if os.path.exists(path) and os.path.samefile(path, file):
+            if os.path.samefile(path, file):
                 raise ConfigError(f"{path}: this file is read, as {name}, and must not be written")
+    for path in filter(os.path.lexists, paths):
         if not (options.overwrite or is_resumed):
             raise ConfigError(
                 f"{path}: the file exists already; write to another one, or give --overwrite"

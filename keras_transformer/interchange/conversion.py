@@ -1,5 +1,4 @@
-"""What all conversions need: layers that can be converted, their settings, and their weights as
-NumPy arrays."""
+"""Parts of all conversions: checks of layers and settings, and weights as NumPy arrays."""
 
 import importlib
 import inspect
@@ -18,8 +17,10 @@ from ..tensors import Tensor
 
 
 def require_own_class(layer: object, classes: Collection[type], name: str = "layer") -> None:
-    """Raises a ConfigError unless the layer is of one of the classes itself: a subclass may compute
-    something else."""
+    """Raises a ConfigError unless the layer is of one of the classes, and not of a subclass.
+
+    A subclass may compute something else.
+    """
     if type(layer) not in classes:
         names = ", ".join(cls.__name__ for cls in classes)
         raise ConfigError(
@@ -39,8 +40,7 @@ def require_weights(layer: keras.layers.Layer) -> None:
 
 
 def require_settings(layer: keras.layers.Layer, target: str, **expected: object) -> None:
-    """Raises a ConfigError unless the layer's attributes have the values that every layer of the
-    target has."""
+    """Raises a ConfigError unless the layer has the settings that every layer of the target has."""
     for name, value in expected.items():
         require_setting(name, getattr(layer, name), value, target)
 
@@ -51,8 +51,7 @@ def require_setting(name: str, value: object, expected: object, target: str) -> 
 
 
 def require_defaults(layer: keras.layers.Layer, target: str, converted: Collection[str]) -> None:
-    """Raises a ConfigError unless every optional argument of the layer that is not converted has
-    its default value."""
+    """Raises a ConfigError unless all optional arguments that are not converted have defaults."""
     config = layer.get_config()
     for name, parameter in inspect.signature(type(layer)).parameters.items():
         if name in config and name not in converted and parameter.default is not parameter.empty:
@@ -69,17 +68,13 @@ def parts_of(layer: EncoderLayer | DecoderLayer) -> list[keras.layers.Layer]:
     parts = [layer.self_attention, layer.self_attention_residual.norm]
     if getattr(layer, "cross_attention", None) is not None:
         parts += [layer.cross_attention, layer.cross_attention_residual.norm]
-    return [
-        *parts,
-        layer.feed_forward.hidden_dense,
-        layer.feed_forward.output_dense,
-        layer.feed_forward_residual.norm,
-    ]
+    parts += [layer.feed_forward.hidden_dense, layer.feed_forward.output_dense]
+    parts.append(layer.feed_forward_residual.norm)
+    return parts
 
 
 def import_package(name: str, distribution: str) -> types.ModuleType:
-    """Imports the package in which a layer is made; a MissingPackageError says how to install
-    it."""
+    """Imports a package to make a layer of; a MissingPackageError says how to install it."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -1,5 +1,4 @@
-"""Attention layers of Keras itself, and KerasHub's encoder and decoder layers and embedding of
-tokens and positions."""
+"""Conversions from and to attention layers of Keras, and layers and embeddings of KerasHub."""
 
 import inspect
 import sys
@@ -26,51 +25,46 @@ if TYPE_CHECKING:
 
 # Arguments that ours has by the same names.
 _SHARED = (
-    *(
-        "name",
-        "dtype",
-        "dropout",
-        "use_bias",
-        "sliding_window",
-        "kernel_initializer",
-        "bias_initializer",
-    ),
-    *(
-        "kernel_regularizer",
-        "bias_regularizer",
-        "activity_regularizer",
-        "kernel_constraint",
-        "bias_constraint",
-    ),
-    *("use_gate", "seed"),
+    "name",
+    "dtype",
+    "dropout",
+    "use_bias",
+    "sliding_window",
+    "kernel_initializer",
+    "bias_initializer",
+    "kernel_regularizer",
+    "bias_regularizer",
+    "activity_regularizer",
+    "kernel_constraint",
+    "bias_constraint",
+    "use_gate",
+    "seed",
 )
-# Our names and theirs of the arguments that only one of the two classes has, or that each calls
-# otherwise.
+# Other arguments of Keras' two classes, by our names.
 _GROUPED = {
     "num_heads": "num_query_heads",
     "key_dim": "head_dim",
     "num_key_value_heads": "num_key_value_heads",
 }
 _UNGROUPED = {
-    name: name for name in ("num_heads", "key_dim", "value_dim", "output_shape", "attention_axes")
+    "num_heads": "num_heads",
+    "key_dim": "key_dim",
+    "value_dim": "value_dim",
+    "output_shape": "output_shape",
+    "attention_axes": "attention_axes",
 }
-# Arguments by our names, and KerasHub's names of them.
-_ALIKE = (
-    "num_heads",
-    "dropout",
-    "activation",
-    "kernel_initializer",
-    "bias_initializer",
-    "name",
-    "dtype",
-)
+# Arguments of KerasHub's layers by our names.
 _NAMES = {
-    **dict(zip(_ALIKE, _ALIKE)),
-    **{
-        "d_ff": "intermediate_dim",
-        "norm_first": "normalize_first",
-        "epsilon": "layer_norm_epsilon",
-    },
+    "num_heads": "num_heads",
+    "d_ff": "intermediate_dim",
+    "dropout": "dropout",
+    "activation": "activation",
+    "norm_first": "normalize_first",
+    "epsilon": "layer_norm_epsilon",
+    "kernel_initializer": "kernel_initializer",
+    "bias_initializer": "bias_initializer",
+    "name": "name",
+    "dtype": "dtype",
 }
 _NAMES_OF_EMBEDDING = {
     "vocab_size": "vocabulary_size",
@@ -78,17 +72,17 @@ _NAMES_OF_EMBEDDING = {
     "d_model": "embedding_dim",
     "name": "name",
 }
-# The parts of a layer, in the order of `parts_of`; those of cross-attention are not in every layer.
+# The parts of a layer in the order of `parts_of`; not every layer has cross-attention.
 _PARTS = (
-    *(
-        "_self_attention_layer",
-        "_self_attention_layer_norm",
-        "_cross_attention_layer",
-        "_cross_attention_layer_norm",
-    ),
-    *("_feedforward_intermediate_dense", "_feedforward_output_dense", "_feedforward_layer_norm"),
+    "_self_attention_layer",
+    "_self_attention_layer_norm",
+    "_cross_attention_layer",
+    "_cross_attention_layer_norm",
+    "_feedforward_intermediate_dense",
+    "_feedforward_output_dense",
+    "_feedforward_layer_norm",
 )
-# What is converted, checked by itself, or left behind.
+# Arguments that are converted, checked by themselves, or left behind.
 _CONVERTED = {
     *_NAMES,
     "key_dim",
@@ -103,8 +97,7 @@ _CONVERTED = {
 def from_keras(
     layer: "keras.layers.MultiHeadAttention | keras.layers.GroupQueryAttention",
 ) -> MultiHeadAttention:
-    """Makes a `MultiHeadAttention` with the settings and the weights of an attention layer of
-    Keras.
+    """Makes a `MultiHeadAttention` with the settings and weights of an attention layer of Keras.
 
     Args:
         layer: a built `keras.layers.MultiHeadAttention` or `keras.layers.GroupQueryAttention`.
@@ -124,7 +117,8 @@ def from_keras(
     """
     require_own_class(layer, (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention))
     require_weights(layer)
-    config, shapes = layer.get_config(), _build_shapes(layer)
+    config = layer.get_config()
+    shapes = _build_shapes(layer)
     names = _GROUPED if isinstance(layer, keras.layers.GroupQueryAttention) else _UNGROUPED
     settings = {ours: config[theirs] for ours, theirs in names.items()}
     # A built layer lists the axes that None stands for.
@@ -132,9 +126,8 @@ def from_keras(
         del settings["attention_axes"]
     # Older releases of Keras have fewer.
     settings |= {name: config[name] for name in _SHARED if name in config}
-    attention = MultiHeadAttention.from_config(
-        {**settings, "flash_attention": flash_attention_of(layer)}
-    )
+    settings["flash_attention"] = flash_attention_of(layer)
+    attention = MultiHeadAttention.from_config(settings)
     attention.build(*shapes)
     _copy_weights(layer, attention)
     return attention
@@ -182,12 +175,8 @@ def to_keras(
     settings |= {theirs: config[ours] for ours, theirs in names.items()}
     if is_grouped:
         value_dim = attention.value_dim
-        require(
-            value_dim in (None, attention.key_dim),
-            "value_dim",
-            f"key_dim to become a {target}",
-            value_dim,
-        )
+        is_key_dim = value_dim in (None, attention.key_dim)
+        require(is_key_dim, "value_dim", f"key_dim to become a {target}", value_dim)
     layer: Any = target_class.from_config(settings)
     layer.build(*_build_shapes(attention))
     _copy_weights(attention, layer)
@@ -276,12 +265,11 @@ def to_keras_hub(
     "keras_hub.layers.TransformerEncoder | keras_hub.layers.TransformerDecoder | "
     "keras_hub.layers.TokenAndPositionEmbedding"
 ):
-    """Makes a layer of KerasHub with the settings and the weights of a layer; `from_keras_hub` says
-    which.
+    """Makes a layer of KerasHub with the settings and the weights of a layer.
 
-    KerasHub's blocks always have biases, one rate of dropout for sublayers and attention weights,
-    and none inside the feed-forward network. Its embedding is not scaled, and its positions are
-    learned. A seed is left behind.
+    `from_keras_hub` lists the classes. KerasHub's blocks always have biases, one rate of dropout
+    for sublayers and attention weights, and none inside the feed-forward network. Its embedding is
+    not scaled, and its positions are learned. A seed is left behind.
 
     Args:
         layer: a built `EncoderLayer` or `DecoderLayer` with `attention_bias=True` and
@@ -314,23 +302,13 @@ def to_keras_hub(
     attention = layer.self_attention
     d_model = attention.query_dense.kernel.shape[0]
     key_dim = d_model // attention.num_heads
-    require(
-        attention.key_dim == key_dim,
-        "key_dim",
-        f"{key_dim} to become a {target}",
-        attention.key_dim,
-    )
-    require(
-        layer.value_dim in (None, key_dim),
-        "value_dim",
-        f"{key_dim} to become a {target}",
-        layer.value_dim,
-    )
+    rule = f"{key_dim} to become a {target}"
+    require(attention.key_dim == key_dim, "key_dim", rule, attention.key_dim)
+    require(layer.value_dim in (None, key_dim), "value_dim", rule, layer.value_dim)
     config = layer.get_config()
     settings = {theirs: config[ours] for ours, theirs in _NAMES.items()}
-    converted = getattr(import_package("keras_hub", "keras-hub").layers, class_name).from_config(
-        settings
-    )
+    target_class = getattr(import_package("keras_hub", "keras-hub").layers, class_name)
+    converted = target_class.from_config(settings)
     _build(converted, d_model, layer.self_attention, getattr(layer, "cross_attention", None))
     for ours, theirs in _pairs(layer, converted):
         _copy_weights(ours, theirs)
@@ -339,12 +317,8 @@ def to_keras_hub(
 
 def _from_embedding(layer: "keras_hub.layers.TokenAndPositionEmbedding") -> PositionalEmbedding:
     config = layer.get_config()
-    require(
-        config["tie_weights"],
-        "tie_weights",
-        "True in an embedding that is converted",
-        config["tie_weights"],
-    )
+    is_tied = config["tie_weights"]
+    require(is_tied, "tie_weights", "True in an embedding that is converted", is_tied)
     embedding = PositionalEmbedding(
         **{ours: config[theirs] for ours, theirs in _NAMES_OF_EMBEDDING.items()},
         positions="learned",
@@ -382,11 +356,10 @@ def _build(
 ) -> None:
     # An encoder layer's inputs may have more axes than three.
     rank = len(self_attention.get_build_config()["shapes_dict"]["query_shape"])
-    widths = [
-        d_model,
-        *([] if cross_attention is None else [cross_attention.value_dense.kernel.shape[0]]),
-    ]
-    converted.build(*((*[None] * (rank - 1), width) for width in widths))
+    shapes = [(*[None] * (rank - 1), d_model)]
+    if cross_attention is not None:
+        shapes.append((*[None] * (rank - 1), cross_attention.value_dense.kernel.shape[0]))
+    converted.build(*shapes)
 
 
 def _pairs(
@@ -399,20 +372,27 @@ def _pairs(
 
 
 def _projections(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """Returns those of attention, ours or Keras': query, key, value, output and, if it has one,
-    gate."""
+    """Returns the projections of attention, ours or Keras'.
+
+    They are query, key, value, output and, if there is one, gate.
+    """
     if not isinstance(layer, MultiHeadAttention):
         return list(projections_of(layer).values())
-    names = ("query", "key", "value", "output", *(("gate",) if layer.use_gate else ()))
-    return [getattr(layer, f"{name}_dense") for name in names]
+    projections = [layer.query_dense, layer.key_dense, layer.value_dense, layer.output_dense]
+    if layer.use_gate:
+        projections.append(layer.gate_dense)
+    return projections
 
 
 def _copy_weights(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
-    """Copies the weights of attention, a dense layer or a normalization, whose shapes may be split
-    differently."""
-    for source_part, target_part in zip(
-        _projections(source) or [source], _projections(target) or [target], strict=True
-    ):
+    """Copies the weights of attention, a dense layer or a normalization.
+
+    Keras' attention splits the shapes of its weights by heads, ours does not.
+    """
+    # A layer without projections is its only part.
+    source_parts = _projections(source) or [source]
+    target_parts = _projections(target) or [target]
+    for source_part, target_part in zip(source_parts, target_parts, strict=True):
         for name in ("kernel", "bias", "gamma", "beta"):
             weight = getattr(source_part, name, None)
             if weight is not None:

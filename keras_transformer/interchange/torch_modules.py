@@ -45,47 +45,41 @@ _ACTIVATIONS = {
     "silu": "SiLU",
     "tanh": "Tanh",
 }
-# What is converted, checked by itself, or left behind.
+# Arguments that are converted, checked by themselves, or left behind.
 _CONVERTED = {
-    *(
-        "key_dim",
-        "value_dim",
-        "dropout",
-        "attention_dropout",
-        "activation_dropout",
-        "activation",
-        "norm_first",
-    ),
-    *(
-        "epsilon",
-        "attention_bias",
-        "feed_forward_bias",
-        "kernel_initializer",
-        "bias_initializer",
-        "seed",
-    ),
-    *("flash_attention",),
+    "key_dim",
+    "value_dim",
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "activation",
+    "norm_first",
+    "epsilon",
+    "attention_bias",
+    "feed_forward_bias",
+    "kernel_initializer",
+    "bias_initializer",
+    "seed",
+    "flash_attention",
 }
 _CONVERTED_OF_ATTENTION = {
-    *(
-        "value_dim",
-        "dropout",
-        "use_bias",
-        "output_shape",
-        "attention_axes",
-        "flash_attention",
-        "kernel_initializer",
-    ),
-    *("bias_initializer", "seed"),
+    "value_dim",
+    "dropout",
+    "use_bias",
+    "output_shape",
+    "attention_axes",
+    "flash_attention",
+    "kernel_initializer",
+    "bias_initializer",
+    "seed",
 }
 
 
 class NormalizedStack(NamedTuple):
-    """A stack of post-norm layers and one more layer normalization after them, as
-    `torch.nn.Transformer` has it.
+    """A stack of post-norm layers and one more layer normalization, as in `torch.nn.Transformer`.
 
-    `Encoder` and `Decoder` normalize after their last layer only with `norm_first`. Called like the
-    stack.
+    `Encoder` and `Decoder` normalize after their last layer only with `norm_first`. It is called
+    like the stack.
     """
 
     stack: Encoder | Decoder
@@ -93,16 +87,13 @@ class NormalizedStack(NamedTuple):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor | tuple[Tensor, ...]:
         outputs = self.stack(*args, **kwargs)
-        return (
-            (self.norm(outputs[0]), *outputs[1:])
-            if isinstance(outputs, tuple)
-            else self.norm(outputs)
-        )
+        if isinstance(outputs, tuple):
+            return (self.norm(outputs[0]), *outputs[1:])
+        return self.norm(outputs)
 
 
 class EncoderDecoder(NamedTuple):
-    """The two stacks of a `torch.nn.Transformer`: `decoder(target, encoder(source))` is what it
-    computes."""
+    """The two stacks of a `torch.nn.Transformer`, which is `decoder(target, encoder(source))`."""
 
     encoder: Encoder | NormalizedStack
     decoder: Decoder | NormalizedStack
@@ -141,14 +132,15 @@ def from_torch(
     | NormalizedStack
     | EncoderDecoder
 ):
-    """Makes a layer with the settings and the weights of a module of PyTorch, on any backend of
-    Keras.
+    """Makes a layer with the settings and the weights of a module of PyTorch.
+
+    Keras may run on any backend.
 
     | PyTorch | here |
     | --- | --- |
     | `MultiheadAttention` | `MultiHeadAttention` |
     | `TransformerEncoderLayer`, `TransformerDecoderLayer` | `EncoderLayer`, `DecoderLayer` |
-    | `TransformerEncoder`, `TransformerDecoder` | `Encoder`, `Decoder`, or a `NormalizedStack` of it |
+    | `TransformerEncoder`, `TransformerDecoder` | `Encoder`, `Decoder` or `NormalizedStack` |
     | `Transformer` | an `EncoderDecoder` of the two |
 
     A `norm` after layers with `norm_first=False`, as `Transformer` always has it, makes a
@@ -219,13 +211,13 @@ def to_torch(
     | NormalizedStack
     | EncoderDecoder,
 ) -> "torch.nn.Module":
-    """Makes a module of PyTorch with the settings and the weights of a layer; `from_torch` has a
-    table of classes.
+    """Makes a module of PyTorch with the settings and the weights of a layer.
 
-    The module is in evaluation mode, has `batch_first=True` and the dtype of the layer's weights.
-    Its attention has biases only with `attention_bias`, the feed-forward network only with
-    `feed_forward_bias`, and each dropout the layer's rate for it, as if the parts of the module had
-    been replaced. Initializers and seeds are left behind.
+    `from_torch` has a table of the classes. The module is in evaluation mode, has
+    `batch_first=True` and the dtype of the layer's weights. Its attention has biases only with
+    `attention_bias`, the feed-forward network only with `feed_forward_bias`, and each dropout the
+    layer's rate for it, as if the parts of the module had been replaced. Initializers and seeds are
+    left behind.
 
     Args:
         layer: a built layer, or what `from_torch` made of a `torch.nn.Transformer`.
@@ -272,7 +264,7 @@ def _from_attention(module: "torch.nn.MultiheadAttention", dtype: Policy) -> Mul
         dtype=dtype,
     )
     attention.build(
-        *((None, None, width) for width in (module.embed_dim, module.vdim, module.kdim))
+        (None, None, module.embed_dim), (None, None, module.vdim), (None, None, module.kdim)
     )
     _assign(module, attention)
     return attention
@@ -298,12 +290,8 @@ def _from_stack(module: "TorchStack", dtype: Policy) -> Encoder | Decoder | Norm
     if settings["norm_first"]:
         require(norm is not None, "norm", "given if norm_first=True", norm)
         epsilon = settings["epsilon"]
-        require(
-            norm.eps == epsilon,
-            "norm.eps",
-            f"that of the layers, {epsilon}, if norm_first=True",
-            norm.eps,
-        )
+        rule = f"that of the layers, {epsilon}, if norm_first=True"
+        require(norm.eps == epsilon, "norm.eps", rule, norm.eps)
     stack: Any = (Decoder if is_decoder else Encoder)(len(module.layers), **settings, dtype=dtype)
     stack.build(*_shapes(module.layers[0]))
     for theirs, ours in zip(module.layers, stack.layers, strict=True):
@@ -323,8 +311,9 @@ def _from_transformer(module: "torch.nn.Transformer", dtype: Policy) -> EncoderD
     nn = sys.modules["torch"].nn
     _require_parts("encoder", nn.TransformerEncoder, module.encoder)
     _require_parts("decoder", nn.TransformerDecoder, module.decoder)
-    stacks: list[Any] = [_from_stack(stack, dtype) for stack in (module.encoder, module.decoder)]
-    return EncoderDecoder(*stacks)
+    encoder: Any = _from_stack(module.encoder, dtype)
+    decoder: Any = _from_stack(module.decoder, dtype)
+    return EncoderDecoder(encoder, decoder)
 
 
 def _settings(module: "TorchLayer") -> dict[str, Any]:
@@ -338,25 +327,23 @@ def _settings(module: "TorchLayer") -> dict[str, Any]:
     _require_parts("attention", nn.MultiheadAttention, *attentions)
     _require_parts("norm", nn.LayerNorm, *norms)
     _require_parts("linear", nn.Linear, *linears)
+    heads = [attention.num_heads for attention in attentions]
+    rates = [dropout.p for dropout in dropouts]
+    attention_rates = [attention.dropout for attention in attentions]
+    epsilons = [norm.eps for norm in norms]
+    attention_biases = [attention.in_proj_bias is not None for attention in attentions]
+    linear_biases = [linear.bias is not None for linear in linears]
     return {
-        "num_heads": _common("num_heads", (attention.num_heads for attention in attentions)),
+        "num_heads": _common("num_heads", heads),
         "d_ff": module.linear1.out_features,
-        "dropout": _common(
-            "the rates of dropout1, dropout2 and dropout3", (dropout.p for dropout in dropouts)
-        ),
-        "attention_dropout": _common(
-            "dropout of attention", (attention.dropout for attention in attentions)
-        ),
+        "dropout": _common("the rates of dropout1, dropout2 and dropout3", rates),
+        "attention_dropout": _common("dropout of attention", attention_rates),
         "activation_dropout": module.dropout.p,
         "activation": _activation_name(module.activation),
         "norm_first": module.norm_first,
-        "epsilon": _common("eps of all norms", (norm.eps for norm in norms)),
-        "attention_bias": _common(
-            "bias of attention", (attention.in_proj_bias is not None for attention in attentions)
-        ),
-        "feed_forward_bias": _common(
-            "bias of linear1 and linear2", (linear.bias is not None for linear in linears)
-        ),
+        "epsilon": _common("eps of all norms", epsilons),
+        "attention_bias": _common("bias of attention", attention_biases),
+        "feed_forward_bias": _common("bias of linear1 and linear2", linear_biases),
     }
 
 
@@ -374,15 +361,15 @@ def _attentions(module: "TorchLayer") -> "list[torch.nn.MultiheadAttention]":
 def _activation_name(activation: Callable[..., object]) -> str:
     torch = sys.modules["torch"]
     for name, class_name in _ACTIVATIONS.items():
-        functions = [getattr(torch.nn.functional, name), getattr(torch, name, None)]
-        is_module = type(activation) is getattr(torch.nn, class_name)
-        if activation in functions or (
-            is_module and getattr(activation, "approximate", "none") == "none"
-        ):
+        if activation in (getattr(torch.nn.functional, name), getattr(torch, name, None)):
+            return name
+        # An approximate GELU is another function.
+        is_exact = getattr(activation, "approximate", "none") == "none"
+        if type(activation) is getattr(torch.nn, class_name) and is_exact:
             return name
     raise ConfigError(
-        f"activation must be one of {', '.join(_ACTIVATIONS)}; received "
-        f"activation={shown(activation)}"
+        f"activation must be one of {', '.join(_ACTIVATIONS)}; "
+        f"received activation={shown(activation)}"
     )
 
 
@@ -396,8 +383,7 @@ def _common(name: str, values: Iterable[T]) -> T:
 
 
 def _require_parts(name: str, expected: type, *modules: "torch.nn.Module") -> None:
-    """Raises a ConfigError unless all modules are of the class itself, and have nothing that layers
-    here lack."""
+    """Raises a ConfigError unless all modules are of a class itself, with options that we have."""
     nn = sys.modules["torch"].nn
     for module in modules:
         require(type(module) is expected, name, f"of the class {expected.__name__} itself", module)
@@ -405,12 +391,8 @@ def _require_parts(name: str, expected: type, *modules: "torch.nn.Module") -> No
             require(module.bias_k is None, f"add_bias_kv of {name}", "False", True)
             require(not module.add_zero_attn, f"add_zero_attn of {name}", "False", True)
         elif expected is nn.LayerNorm:
-            require(
-                len(module.normalized_shape) == 1,
-                "normalized_shape",
-                "one width",
-                tuple(module.normalized_shape),
-            )
+            shape = tuple(module.normalized_shape)
+            require(len(shape) == 1, "normalized_shape", "one width", shape)
 
 
 # To PyTorch.
@@ -420,36 +402,24 @@ def _to_attention(attention: MultiHeadAttention) -> "torch.nn.MultiheadAttention
     target = "torch.nn.MultiheadAttention"
     require_weights(attention)
     require_defaults(attention, target, _CONVERTED_OF_ATTENTION)
-    d_model, source_width, key_width = (
-        dense.kernel.shape[0]
-        for dense in (attention.query_dense, attention.value_dense, attention.key_dense)
-    )
+    d_model = attention.query_dense.kernel.shape[0]
     head_dim, rest = divmod(d_model, attention.num_heads)
-    require(
-        rest == 0,
-        "num_heads",
-        f"a divisor of d_model={d_model} to become a {target}",
-        attention.num_heads,
-    )
+    rule = f"a divisor of d_model={d_model} to become a {target}"
+    require(rest == 0, "num_heads", rule, attention.num_heads)
+    value_dim = attention.value_dense.units // attention.num_heads
+    rank = len(attention.get_build_config()["shapes_dict"]["query_shape"])
     require_setting("key_dim", attention.key_dim, head_dim, target)
-    require_setting(
-        "value_dim", attention.value_dense.units // attention.num_heads, head_dim, target
-    )
+    require_setting("value_dim", value_dim, head_dim, target)
     require_setting("the output's width", attention.output_dense.units, d_model, target)
-    require_setting(
-        "the query's rank",
-        len(attention.get_build_config()["shapes_dict"]["query_shape"]),
-        3,
-        target,
-    )
+    require_setting("the query's rank", rank, 3, target)
     torch: Any = import_package("torch", "torch")
     module = torch.nn.MultiheadAttention(
         d_model,
         attention.num_heads,
         attention.dropout,
         bias=attention.use_bias,
-        kdim=key_width,
-        vdim=source_width,
+        kdim=attention.key_dense.kernel.shape[0],
+        vdim=attention.value_dense.kernel.shape[0],
         batch_first=True,
         dtype=_dtype(attention),
     )
@@ -464,20 +434,14 @@ def _to_layer(layer: EncoderLayer | DecoderLayer) -> "TorchLayer":
     if layer.attention_bias:
         # PyTorch's fast path takes all biases or none.
         require_settings(layer, f"{target} with attention_bias=True", feed_forward_bias=True)
-    activation = next(
-        (name for name in _ACTIVATIONS if layer.activation is getattr(keras.activations, name)),
-        None,
-    )
-    require(
-        activation is not None, "activation", f"one of {', '.join(_ACTIVATIONS)}", layer.activation
-    )
+    activations = [
+        name for name in _ACTIVATIONS if layer.activation is getattr(keras.activations, name)
+    ]
+    rule = f"one of {', '.join(_ACTIVATIONS)}"
+    require(len(activations) == 1, "activation", rule, layer.activation)
     if is_decoder:
-        require(
-            layer.cross_attention is not None,
-            "source",
-            f"given to a layer that becomes a {target}",
-            None,
-        )
+        has_source = layer.cross_attention is not None
+        require(has_source, "source", f"given to a layer that becomes a {target}", None)
     torch: Any = import_package("torch", "torch")
     d_model = layer.self_attention.query_dense.kernel.shape[0]
     # On the device "meta" without weights, since each part with weights is replaced.
@@ -486,7 +450,7 @@ def _to_layer(layer: EncoderLayer | DecoderLayer) -> "TorchLayer":
         layer.num_heads,
         layer.d_ff,
         layer.dropout,
-        getattr(torch.nn.functional, str(activation)),
+        getattr(torch.nn.functional, activations[0]),
         layer.epsilon,
         batch_first=True,
         norm_first=layer.norm_first,
@@ -510,18 +474,21 @@ def _to_stack(layer: Encoder | Decoder | NormalizedStack) -> "TorchStack":
     else:
         # Nested tensors would leave zeros at padding.
         module = torch.nn.TransformerEncoder(layers[0], 0, norm, enable_nested_tensor=False)
-    module.layers, module.num_layers = layers, len(layers)
+    module.layers = layers
+    module.num_layers = len(layers)
     return module
 
 
 def _to_transformer(pair: EncoderDecoder) -> "torch.nn.Transformer":
     torch: Any = import_package("torch", "torch")
-    encoder, decoder = _to_stack(pair.encoder), _to_stack(pair.decoder)
+    encoder = _to_stack(pair.encoder)
+    decoder = _to_stack(pair.decoder)
     attention = encoder.layers[0].self_attn
     module = torch.nn.Transformer(
         attention.embed_dim, attention.num_heads, 1, 1, 1, batch_first=True, device="meta"
     )
-    module.encoder, module.decoder = encoder, decoder
+    module.encoder = encoder
+    module.decoder = decoder
     return module
 
 
@@ -558,24 +525,16 @@ def _filled(module: T, part: keras.layers.Layer) -> T:
 
 def _parts(layer: EncoderLayer | DecoderLayer) -> dict[str, keras.layers.Layer]:
     """The parts of a layer with weights, by the names of PyTorch's."""
-    is_decoder = isinstance(layer, DecoderLayer)
-    source = ["multihead_attn", "norm2"] if is_decoder else []
-    names = [
-        "self_attn",
-        "norm1",
-        *source,
-        "linear1",
-        "linear2",
-        "norm3" if is_decoder else "norm2",
-    ]
+    names = ["self_attn", "norm1", "linear1", "linear2", "norm2"]
+    if isinstance(layer, DecoderLayer):
+        names = ["self_attn", "norm1", "multihead_attn", "norm2", "linear1", "linear2", "norm3"]
     return dict(zip(names, parts_of(layer), strict=True))
 
 
 def _weights(
     module: Any, part: keras.layers.Layer
 ) -> Iterator[tuple["torch.Tensor", "keras.Variable"]]:
-    """Which weights correspond: views of parameters, and variables or what layers compute of them,
-    transposed."""
+    """Yields views of a module's parameters, each with the variable for its transpose."""
     if isinstance(part, EncoderLayer | DecoderLayer):
         for name, inner in _parts(part).items():
             yield from _weights(getattr(module, name), inner)
@@ -583,27 +542,23 @@ def _weights(
     if isinstance(part, MultiHeadAttention):
         dense_layers = (part.query_dense, part.key_dense, part.value_dense)
         if module.in_proj_weight is None:
-            kernels = [
-                weight.detach()
-                for weight in (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-            ]
+            weights = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+            kernels = [weight.detach() for weight in weights]
         else:
             kernels = module.in_proj_weight.detach().chunk(3)
-        yield from (
-            (tensor, dense.kernel) for tensor, dense in zip(kernels, dense_layers, strict=True)
-        )
+        for kernel, dense in zip(kernels, dense_layers, strict=True):
+            yield kernel, dense.kernel
         if module.in_proj_bias is not None:
             biases = module.in_proj_bias.detach().chunk(3)
-            yield from (
-                (tensor, dense.bias) for tensor, dense in zip(biases, dense_layers, strict=True)
-            )
+            for bias, dense in zip(biases, dense_layers, strict=True):
+                yield bias, dense.bias
         yield from _weights(module.out_proj, part.output_dense)
         return
-    weight, bias = (
-        (part.gamma, part.beta)
-        if isinstance(part, LayerNormalization)
-        else (part.kernel, part.bias)
-    )
-    for parameter, variable in ((module.weight, weight), (module.bias, bias)):
-        if parameter is not None:  # Otherwise it would be ones or zeros, which ours begins with.
+    if isinstance(part, LayerNormalization):
+        pairs = [(module.weight, part.gamma), (module.bias, part.beta)]
+    else:
+        pairs = [(module.weight, part.kernel), (module.bias, part.bias)]
+    for parameter, variable in pairs:
+        # A parameter that is left out stands for ones or zeros, which our variables begin with.
+        if parameter is not None:
             yield parameter.detach(), variable

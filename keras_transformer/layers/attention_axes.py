@@ -80,7 +80,7 @@ class AttentionAxes:
         The first axes may be missing, up to all before the target's.
 
         Returns:
-            Of a shape that broadcasts to (batch * free, num_heads, target length, source length).
+            Tensor that broadcasts to (batch * free, num_heads, target length, source length).
 
         Raises:
             ConfigError: The tensor called `name` lacks an axis of target or source, has too many

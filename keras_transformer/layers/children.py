@@ -8,14 +8,22 @@ import keras
 
 from ..keras_versions import with_sublayers
 
-# Seeds are derived from the names that sublayers had in earlier releases, so that a seed still
-# gives the same numbers.
+# The names that sublayers had in earlier releases.
 _EARLIER_NAMES = {
     "self_attention": "attention",
     "self_attention_residual": "attention_residual",
     "cross_attention": "source_attention",
     "cross_attention_residual": "source_attention_residual",
 }
+
+
+def layer_name(name: str) -> str:
+    """Returns the name of a sublayer as a Keras layer: the one of earlier releases.
+
+    It is a part of the paths of variables. TensorFlow also orders sums by it, so that another name
+    would change how a run that is resumed rounds.
+    """
+    return _EARLIER_NAMES.get(name, name)
 
 
 def child_seed(seed: int | None, name: str) -> int | None:
@@ -25,8 +33,7 @@ def child_seed(seed: int | None, name: str) -> int | None:
     """
     if seed is None:
         return None
-    name = _EARLIER_NAMES.get(name, name)
-    return random.Random(f"{seed} {name}").getrandbits(31)
+    return random.Random(f"{seed} {layer_name(name)}").getrandbits(31)
 
 
 def child_initializer(initializer: Any, name: str) -> Any:

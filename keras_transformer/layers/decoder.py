@@ -43,7 +43,7 @@ class Decoder(ArgumentHints, keras.layers.Layer):
             numbers in each layer. Defaults to None.
         remat: bool. Whether training computes each layer again for its gradient, which takes more
             time, but memory for one layer only. Defaults to False.
-        **layer_arguments: further arguments of `DecoderLayer`, such as `dropout`, `sliding_window` or
+        **layer_arguments: further arguments of `DecoderLayer`, such as `dropout` or
             `relative_positions`, which each layer gets. `name`, `dtype` and other arguments of
             `keras.layers.Layer` are for the stack.
 

@@ -19,7 +19,14 @@ from ..checks import (
 from ..masks import as_mask, implicit_mask
 from ..tensors import Dimension, Shape, Tensor
 from .cache import Cache, KeyValues
-from .children import child_initializer, child_seed, head_width, require_built, saved_dtype
+from .children import (
+    child_initializer,
+    child_seed,
+    head_width,
+    layer_name,
+    require_built,
+    saved_dtype,
+)
 from .feed_forward import FeedForward
 from .input_checks import check_batch, check_mask, output_spec_with_scores
 from .layer_normalization import Normalization, make_normalization
@@ -254,7 +261,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
             relative_positions=copy_of(self.relative_positions),
             seed=child_seed(self.seed, "self_attention"),
             dtype=self.dtype_policy,
-            name="self_attention",
+            name=layer_name("self_attention"),
         )
 
     def make_cross_attention(self, target_shape: Shape, source_shape: Shape) -> keras.layers.Layer:
@@ -277,7 +284,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
             query_key_norm=self.query_key_norm,
             seed=child_seed(self.seed, "cross_attention"),
             dtype=self.dtype_policy,
-            name="cross_attention",
+            name=layer_name("cross_attention"),
         )
 
     def make_feed_forward(self, target_shape: Shape) -> keras.layers.Layer:
@@ -314,7 +321,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
             norm_first=self.norm_first,
             seed=child_seed(self.seed, name),
             dtype=self.dtype_policy,
-            name=name,
+            name=layer_name(name),
         )
 
     def make_normalization(self, sublayer_name: str) -> keras.layers.Layer | None:

@@ -18,7 +18,14 @@ from ..checks import (
 from ..masks import as_mask, implicit_mask
 from ..tensors import Dimension, Shape, Tensor
 from .cache import Cache
-from .children import child_initializer, child_seed, head_width, require_built, saved_dtype
+from .children import (
+    child_initializer,
+    child_seed,
+    head_width,
+    layer_name,
+    require_built,
+    saved_dtype,
+)
 from .feed_forward import FeedForward
 from .input_checks import check_mask, output_spec_with_scores
 from .layer_normalization import Normalization, make_normalization
@@ -245,7 +252,7 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
             relative_positions=copy_of(self.relative_positions),
             seed=child_seed(self.seed, "self_attention"),
             dtype=self.dtype_policy,
-            name="self_attention",
+            name=layer_name("self_attention"),
         )
 
     def make_feed_forward(self, input_shape: Shape) -> keras.layers.Layer:
@@ -281,7 +288,7 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
             norm_first=self.norm_first,
             seed=child_seed(self.seed, name),
             dtype=self.dtype_policy,
-            name=name,
+            name=layer_name(name),
         )
 
     def make_normalization(self, sublayer_name: str) -> keras.layers.Layer | None:

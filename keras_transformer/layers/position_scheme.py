@@ -23,7 +23,7 @@ class PositionScheme(keras.layers.Layer):
             position_ids: int, broadcasts to (batch, length). Defaults to None: 0, 1, 2, ...
 
         Returns:
-            Of the shape of `heads`. By default these are returned as they are.
+            (batch, num_heads, length, key_dim). By default, `heads` as they are.
         """
         return heads
 

@@ -49,6 +49,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 # Raise this number when releases cannot read each other's model directories.
 _FORMAT_VERSION = 2
+# The files in the list above, and the folders in which every file is one of the directory.
+_FILES = re.compile(
+    r"config\.yaml|(source\.|target\.)?(tokenizer\.model|vocab\.txt)|(best|average)\.weights\.h5|"
+    r"training_state(\.previous)?\.npz|(alignment|shortlist)\.npz|evaluation\.json|log\.csv|"
+    r"\.(train|align)\.lock"
+)
+_FOLDERS = ("checkpoints", "tensorboard")
 _CONTAINER_LIMITS = (
     pathlib.Path("/sys/fs/cgroup/memory.max"),
     pathlib.Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -87,6 +94,23 @@ class ModelDir:
             if name:
                 paths[int(name[1])] = path
         return dict(sorted(paths.items()))
+
+    def has_as_file(self, path: str | os.PathLike[str]) -> bool:
+        """Whether a path, however it is spelled, is or would be a file of this directory."""
+        # The name itself may be a link: then both the link and its target count.
+        folder, name = os.path.split(os.path.abspath(path))
+        spellings = (os.path.join(os.path.realpath(folder), name), os.path.realpath(path))
+        root = os.path.realpath(self.path)
+        for spelling in spellings:
+            parts = pathlib.Path(os.path.relpath(spelling, root)).parts
+            if parts and (parts[0] in _FOLDERS or (len(parts) == 1 and _is_own_name(parts[0]))):
+                return True
+        if not os.path.exists(path):
+            return False
+        # A hard link, or the target of a link in the directory.
+        own = [file for file in self.path.glob("*") if _is_own_name(file.name)]
+        own += [file for folder in _FOLDERS for file in (self.path / folder).rglob("*")]
+        return any(file.exists() and os.path.samefile(file, path) for file in own)
 
     def is_trained(self) -> bool:
         """Whether there are weights or a training state of this configuration."""
@@ -219,6 +243,10 @@ class ModelDir:
                 "the model card does not show its scores"
             )
             return []
+
+
+def _is_own_name(name: str) -> bool:
+    return _FILES.fullmatch(name.removesuffix(".sha256")) is not None
 
 
 class _WeightsInMemory(io.BytesIO):

@@ -15,13 +15,14 @@ import pathlib
 import secrets
 import shutil
 import socket
+import stat
 import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ..errors import DamagedFileError, Error, LockedError
+from ..errors import ConfigError, DamagedFileError, Error, LockedError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -189,6 +190,7 @@ def locked(path: pathlib.Path, task: str) -> Iterator[None]:
 
     Raises:
         LockedError: Another process holds it; the message says which, and since when.
+        ConfigError: Something other than a file has its name, such as a symbolic link.
     """
     with naming_errors(path):
         descriptor = _open_locked(path, task)
@@ -197,7 +199,6 @@ def locked(path: pathlib.Path, task: str) -> Iterator[None]:
             now = datetime.datetime.now().astimezone()
             holder = f"process {os.getpid()} on {socket.gethostname()}"
             holder += f", since {now:%Y-%m-%d %H:%M:%S %Z}"
-            os.ftruncate(descriptor, 0)
             os.write(descriptor, holder.encode())
         yield
     finally:
@@ -262,8 +263,11 @@ def _create_locked(path: pathlib.Path, is_directory: bool) -> int:
 
 
 def _open_locked(path: pathlib.Path, task: str) -> int:
+    """Opens a new, empty lock file; no file that exists already is written to."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        _require_lock_file(path)
+        # A link that has just been made is not followed either.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -272,13 +276,26 @@ def _open_locked(path: pathlib.Path, task: str) -> int:
             raise LockedError(f"{path.parent}: {task}: {holder}") from None
         # The previous holder may have removed the file after it was opened here.
         if _is_open(descriptor, path):
-            return descriptor
+            if os.fstat(descriptor).st_size == 0:
+                return descriptor
+            # A killed process left it, or it is a hard link to another file: only the name goes.
+            path.unlink()
         os.close(descriptor)
+
+
+def _require_lock_file(path: pathlib.Path) -> None:
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        kind = "a symbolic link" if stat.S_ISLNK(mode) else "something else"
+        raise ConfigError(f"{path}: a lock must be a regular file; received {kind}; remove it")
 
 
 def _is_open(descriptor: int, path: pathlib.Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:
         return False
 

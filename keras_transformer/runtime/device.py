@@ -1,5 +1,4 @@
-"""How the processors of a machine are used: how cores are divided, and the precision in which a
-device is fastest."""
+"""How the processors of a machine are used: division of cores, and the fastest precision."""
 
 import contextlib
 import logging
@@ -37,26 +36,28 @@ def kind_of_device() -> str:
 def log_device() -> None:
     """Logs what TensorFlow computes on in this process."""
     gpus = tf.config.list_physical_devices("GPU")
-    names = {
-        str(tf.config.experimental.get_device_details(gpu).get("device_name", "unknown"))
-        for gpu in gpus
-    }
-    device = (
-        f"{len(gpus)} GPU ({', '.join(sorted(names))})" if gpus else f"CPU, cores: {_num_cores()}"
-    )
-    _log.info(f"device: {device}")
+    if not gpus:
+        _log.info(f"device: CPU, cores: {_num_cores()}")
+        return
+    names = set()
+    for gpu in gpus:
+        details = tf.config.experimental.get_device_details(gpu)
+        names.add(str(details.get("device_name", "unknown")))
+    _log.info(f"device: {len(gpus)} GPU ({', '.join(sorted(names))})")
 
 
 def _num_cores() -> int:
     # macOS has no affinity.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def divide_cores(most_parts: int) -> int:
-    """Divides the cores among computations that run side by side. Call it before TensorFlow does
-    anything else.
+    """Divides the cores among computations that run side by side.
 
-    Most operations of a small model are too small to be split across all cores themselves.
+    Call it before TensorFlow does anything else. Most operations of a small model are too small to
+    be split across all cores themselves.
 
     Returns:
         How many computations should run side by side: at most one per core that this process may
@@ -76,17 +77,18 @@ def divide_cores(most_parts: int) -> int:
 def choose_precision(
     config: TransformerConfig, num_rows: int, training: bool = False
 ) -> tuple[Literal["float32", "bfloat16", "float16"], str]:
-    """Chooses the precision in which a model, given `num_rows` tokens at a time, is faster on this
-    machine's devices.
+    """Chooses the precision in which a model is faster on this machine's devices.
 
-    A GPU says by its compute capability whether it multiplies bfloat16, or at least float16, which
-    is chosen for training only, since this scales its gradients. On a CPU, one product of the
-    model's feed-forward networks is timed in float32 and bfloat16, which takes a few milliseconds.
+    The model computes `num_rows` tokens at a time. A GPU says by its compute capability whether it
+    multiplies bfloat16, or at least float16, which is chosen for training only, since this scales
+    its gradients. On a CPU, one product of the model's feed-forward networks is timed in float32
+    and bfloat16, which takes a few milliseconds.
 
     Returns:
         The precision, and the reason for it.
     """
-    if gpus := tf.config.list_physical_devices("GPU"):
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
         # NVIDIA's GPUs multiply bfloat16 from 8.0 on (Ampere), and float16 from 7.0 on (Volta).
         details = map(tf.config.experimental.get_device_details, gpus)
         major, minor = min(gpu.get("compute_capability") or (0, 0) for gpu in details)
@@ -97,7 +99,8 @@ def choose_precision(
             return "bfloat16", reason
         if not training:
             return "float32", reason
-        return "float16" if major >= 7 else "float32", f"{reason}, those in float16 with 7.0"
+        reason += ", those in float16 with 7.0"
+        return ("float16", reason) if major >= 7 else ("float32", reason)
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() or "DEFAULT"
     if limit not in _ISAS_WITH_BFLOAT16:
         return "float32", f"ONEDNN_MAX_CPU_ISA={limit} leaves out the instructions for bfloat16"
@@ -112,8 +115,6 @@ def choose_precision(
 
 def _time_product(num_rows: int, num_inputs: int, num_outputs: int, dtype: str) -> float:
     """The seconds of the fastest of a few products."""
-    inputs, kernel = (
-        tf.ones((num_rows, num_inputs), dtype),
-        tf.ones((num_inputs, num_outputs), dtype),
-    )
+    inputs = tf.ones((num_rows, num_inputs), dtype)
+    kernel = tf.ones((num_inputs, num_outputs), dtype)
     return min(timeit.repeat(lambda: tf.matmul(inputs, kernel), repeat=6, number=1))

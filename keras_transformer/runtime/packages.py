@@ -13,52 +13,52 @@ EXTRAS = {
     "onnx": ["onnxruntime", "tf2onnx"],
     "plots": ["matplotlib"],
     "translation": [
-        *(
-            "google",
-            "h5py",
-            "importlib_resources",
-            "regex",
-            "sacrebleu",
-            "safetensors",
-            "sentencepiece",
-            "tabulate",
-        ),
-        *(
-            "tensorboard",
-            "tensorflow",
-            "tensorflow_datasets",
-            "tensorflow_text",
-            "tqdm",
-            "yaml",
-            "zstandard",
-        ),
+        "google",
+        "h5py",
+        "importlib_resources",
+        "regex",
+        "sacrebleu",
+        "safetensors",
+        "sentencepiece",
+        "tabulate",
+        "tensorboard",
+        "tensorflow",
+        "tensorflow_datasets",
+        "tensorflow_text",
+        "tqdm",
+        "yaml",
+        "zstandard",
     ],
 }
 
 
 @contextlib.contextmanager
 def missing_packages_named() -> Iterator[None]:
-    """In this block, an import of a package that is not installed is a MissingPackageError that
-    names its extra."""
+    """Names the extra of a package that the block imports and that is not installed.
+
+    Raises:
+        MissingPackageError: A package of an extra is missing.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
         name = (error.name or "").partition(".")[0]
         for extra, packages in EXTRAS.items():
             if name in packages:
-                problem = f"this needs the package {name}, which is not installed"
-                message = f"{problem}: pip install 'keras3-transformer[{extra}]'"
+                message = (
+                    f"this needs the package {name}, which is not installed: "
+                    f"pip install 'keras3-transformer[{extra}]'"
+                )
                 raise MissingPackageError(message, name=error.name) from error
         raise
 
 
 @contextlib.contextmanager
 def tensorflow_backend() -> Iterator[None]:
-    """In this block, TensorFlow can be imported, and Keras on top of it, regardless of the user's
-    settings of Keras.
+    """Lets the block import TensorFlow, and Keras on top of it, whatever the user's settings are.
 
-    These (`KERAS_...`, `~/.keras/keras.json`) are meant for other programs: commands need
-    TensorFlow and float32.
+    The settings of Keras (`KERAS_...`, `~/.keras/keras.json`) are meant for other programs:
+    commands need TensorFlow and float32.
     """
     for name in [name for name in os.environ if name.startswith("KERAS_")]:
         del os.environ[name]

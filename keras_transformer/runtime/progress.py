@@ -31,8 +31,10 @@ _bar: Any = None
 
 
 def say(message: str) -> None:
-    """Writes a line to standard error, above the bar if there is one; work goes on if the stream is
-    closed."""
+    """Writes a line to standard error, above the bar if there is one.
+
+    If the stream is closed, work goes on.
+    """
     global _last_line
     _last_line = time.monotonic()
     try:
@@ -134,16 +136,15 @@ class ProgressBar:
         # Imported only where it is used: the command's `--help` answers at once.
         import tqdm
 
-        layout = (
-            f"{{desc}}: {{n:,}} {self.unit}{{postfix}}, {{elapsed}}"
-            if self.unit
-            else "{desc}: {elapsed}"
-        )
+        # tqdm fills in the fields in braces.
         if self.total:
-            count = f"{{n:,}} of {{total:,}} {self.unit}"
-            layout = (
-                f"{{desc}}: {{percentage:3.0f}}% |{{bar}}| {count}{{postfix}}, {{remaining}} left"
-            )
+            layout = "{desc}: {percentage:3.0f}% |{bar}| {n:,} of {total:,} UNIT{postfix}"
+            layout += ", {remaining} left"
+        elif self.unit:
+            layout = "{desc}: {n:,} UNIT{postfix}, {elapsed}"
+        else:
+            layout = "{desc}: {elapsed}"
+        layout = layout.replace("UNIT", self.unit)
         with tqdm.tqdm(
             desc=self.task,
             total=self.total,
@@ -167,14 +168,16 @@ class ProgressBar:
                 _log.info(self._line())
 
     def _line(self) -> str:
-        parts = [f"{self._done:,} {self.unit}"] if self.unit else []
+        parts = []
         if self.total:
-            parts = [
-                f"{self._done:,} of {self.total:,} {self.unit} ({self._done / self.total:.0%})"
-            ]
+            share = f"{self._done / self.total:.0%}"
+            parts.append(f"{self._done:,} of {self.total:,} {self.unit} ({share})")
+        elif self.unit:
+            parts.append(f"{self._done:,} {self.unit}")
         if self.details:
             parts.append(self.details)
-        seconds, newly_done = time.monotonic() - self._begin, self._done - self._first
+        seconds = time.monotonic() - self._begin
+        newly_done = self._done - self._first
         if self.total and newly_done:
             left = seconds / newly_done * (self.total - self._done)
             parts.append(f"{datetime.timedelta(seconds=round(left))} left")

@@ -1,5 +1,7 @@
-"""Standard input, output and error of a command, which may be closed, full, slow, endless, or used
-interactively."""
+"""Standard input, output and error of a command.
+
+They may be closed, full, slow, endless, or used interactively.
+"""
 
 import contextlib
 import itertools
@@ -45,11 +47,10 @@ def standard_input() -> BinaryIO:
 
 
 def arriving_lines(most: int) -> Iterator[list[bytes]]:
-    r"""Reads standard input in blocks: the lines that have arrived when the writer pauses, without
-    their "\n".
+    r"""Reads standard input in blocks: the lines that have arrived when the writer pauses.
 
-    A file, or a writer that does not wait, is read in blocks of `most` lines, or of fewer if they
-    are long.
+    Lines come without their "\n". A file, or a writer that does not wait, is read in blocks of
+    `most` lines, or of fewer if they are long.
 
     Raises:
         StreamError: Standard input is closed or cannot be read, or a line is longer than 1 MiB. The
@@ -63,27 +64,31 @@ def arriving_lines(most: int) -> Iterator[list[bytes]]:
     while chunk := _read(number):
         *whole, unfinished = (unfinished + chunk).split(b"\n")
         lines += itertools.takewhile(lambda line: len(line) <= MAX_LINE_BYTES, whole)
-        is_too_long = any(len(line) > MAX_LINE_BYTES for line in (*whole, unfinished))
-        while lines and (
-            is_too_long
-            or len(lines) >= most
-            or sum(map(len, lines)) > MAX_LINE_BYTES
-            or not select.select([number], [], [], _SECONDS_OF_PAUSE)[0]
-        ):
+        is_too_long = any(len(line) > MAX_LINE_BYTES for line in [*whole, unfinished])
+        while lines:
+            is_full = len(lines) >= most or sum(map(len, lines)) > MAX_LINE_BYTES
+            if not is_too_long and not is_full and _arrives_soon(number):
+                break
             block = lines[:most]
             del lines[:most]
             num_given += len(block)
             yield block
         if is_too_long:
             raise StreamError(
-                f"standard input: line {num_given + 1} must have at most {MAX_LINE_BYTES:,} "
-                f"bytes; it has more"
+                f"standard input: line {num_given + 1} must have at most {MAX_LINE_BYTES:,} bytes; "
+                "it has more"
             )
     # The last line may have no line break.
     if unfinished:
         lines.append(unfinished)
     if lines:
         yield lines
+
+
+def _arrives_soon(number: int) -> bool:
+    """Returns whether more can be read before the writer has paused."""
+    readable, _, _ = select.select([number], [], [], _SECONDS_OF_PAUSE)
+    return bool(readable)
 
 
 def _read(number: int) -> bytes:
@@ -95,11 +100,13 @@ def _read(number: int) -> bytes:
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Writes lines to standard output in UTF-8, at once; what a path has that is not UTF-8 is
-    written as it is.
+    """Writes lines to standard output in UTF-8, at once.
 
-    A BrokenPipeError says that the reader closed the stream; otherwise it is a StreamError if they
-    cannot be written.
+    Bytes of a path that are not UTF-8 are written as they are.
+
+    Raises:
+        BrokenPipeError: The reader closed the stream.
+        StreamError: The lines cannot be written for another reason.
     """
     try:
         sys.stdout.buffer.writelines(f"{line}\n".encode(errors="surrogateescape") for line in lines)
@@ -111,8 +118,7 @@ def write_lines(lines: Iterable[str]) -> None:
 
 
 def discard_unwritten() -> None:
-    """Discards what could not be written to standard output; Python would fail to write it again
-    when it exits."""
+    """Discards output that could not be written, which Python would try again when it exits."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -122,10 +128,10 @@ def discard_unwritten() -> None:
 
 @contextlib.contextmanager
 def silenced() -> Iterator[None]:
-    """Discards what C++ code writes to standard error, such as TensorFlow's remarks about GPUs that
-    are not there.
+    """Discards the output of C++ code on standard error.
 
-    Python's own errors are raised as always.
+    TensorFlow, for example, remarks that there are no GPUs. Python's own errors are raised as
+    always.
     """
     sys.stderr.flush()
     standard_error = os.dup(2)

@@ -1,7 +1,6 @@
-"""The server to try a model with: one process on the loopback interface, with TensorFlow Serving's
-REST API.
+"""A server to try a model with: one process on the loopback interface.
 
-https://www.tensorflow.org/tfx/serving/api_rest has its requests and answers.
+It has the REST API of TensorFlow Serving, https://www.tensorflow.org/tfx/serving/api_rest.
 """
 
 import base64
@@ -70,11 +69,8 @@ class RestApi(NamedTuple):
         """Answers a GET request: whether the model is there."""
         self._check_path(path, "")
         status = {"error_code": "OK", "error_message": ""}
-        return {
-            "model_version_status": [
-                {"version": str(self.version), "state": "AVAILABLE", "status": status}
-            ]
-        }
+        version = {"version": str(self.version), "state": "AVAILABLE", "status": status}
+        return {"model_version_status": [version]}
 
     def post(self, path: str, body: bytes) -> dict[str, object]:
         """Answers a POST request: predicts."""
@@ -86,9 +82,8 @@ class RestApi(NamedTuple):
         return self._predict(request if isinstance(request, dict) else {})
 
     def _check_path(self, path: str, verb: str) -> None:
-        if not re.fullmatch(
-            rf"/v1/models/{re.escape(self.name)}(/versions/0*{self.version})?{verb}", path
-        ):
+        pattern = rf"/v1/models/{re.escape(self.name)}(/versions/0*{self.version})?{verb}"
+        if not re.fullmatch(pattern, path):
             message = (
                 f"this server has /v1/models/{self.name}{verb}, version {self.version}; "
                 f"received {shown(path)}"
@@ -98,10 +93,8 @@ class RestApi(NamedTuple):
     def _predict(self, request: dict[str, object]) -> dict[str, object]:
         name = request.get("signature_name") or "serving_default"
         if not isinstance(name, str) or name not in self.signatures:
-            raise RequestError(
-                f"signature_name must be one of {', '.join(self.signatures)}; received "
-                f"{shown(name)}"
-            )
+            known = ", ".join(self.signatures)
+            raise RequestError(f"signature_name must be one of {known}; received {shown(name)}")
         signature = self.signatures[name]
         columns = request.get("inputs")
         if ("instances" in request) == ("inputs" in request):
@@ -111,10 +104,8 @@ class RestApi(NamedTuple):
         elif not _is_named(columns) and len(signature.inputs) == 1:
             columns = dict.fromkeys(signature.inputs, columns)
         if not isinstance(columns, dict) or {*columns} != {*signature.inputs}:
-            raise RequestError(
-                f"inputs must have the keys {', '.join(signature.inputs)}; received "
-                f"{shown(columns)}"
-            )
+            keys = ", ".join(signature.inputs)
+            raise RequestError(f"inputs must have the keys {keys}; received {shown(columns)}")
         arrays = {name: _read(name, columns[name], spec) for name, spec in signature.inputs.items()}
         lengths = {name: len(array) for name, array in arrays.items()}
         num_rows = max(lengths.values())
@@ -126,21 +117,22 @@ class RestApi(NamedTuple):
             raise RequestError(
                 f"a request must have at most {self.max_rows} rows; received {num_rows}"
             )
+        tensors = {name: tf.constant(array) for name, array in arrays.items()}
         try:
-            outputs = signature.function(
-                **{name: tf.constant(array) for name, array in arrays.items()}
-            )
+            outputs = signature.function(**tensors)
         except tf.errors.InvalidArgumentError as error:
             # For example, an unknown tag. The other lines say where in the graph it happened.
-            raise RequestError(
-                error.message.split("assertion failed: ", 1)[-1].splitlines()[0]
-            ) from None
+            message = error.message.split("assertion failed: ", 1)[-1]
+            raise RequestError(message.splitlines()[0]) from None
         columns = {name: _write(np.asarray(output)) for name, output in sorted(outputs.items())}
-        (only, *others) = columns.values()
+        # As TensorFlow Serving, leave out the name of an only output.
+        if len(columns) == 1:
+            (column,) = columns.values()
+            return {"outputs" if "inputs" in request else "predictions": column}
         if "inputs" in request:
-            return {"outputs": columns if others else only}
+            return {"outputs": columns}
         rows = zip(*columns.values(), strict=True)
-        return {"predictions": [dict(zip(columns, row)) if others else row[0] for row in rows]}
+        return {"predictions": [dict(zip(columns, row)) for row in rows]}
 
 
 def _columns_of(rows: object, specs: Mapping[str, tf.TensorSpec]) -> dict[str, list[object]]:
@@ -167,16 +159,18 @@ def _is_named(value: object) -> bool:
 def _read(name: str, value: object, spec: tf.TensorSpec) -> np.ndarray:
     """Returns the array of lists in lists of texts, bytes or integers."""
     is_text = spec.dtype == tf.string
+
+    def is_valid(leaf: object) -> bool:
+        if is_text:
+            return isinstance(leaf, bytes)
+        # True is no number here.
+        return type(leaf) is int and spec.dtype.min <= leaf <= spec.dtype.max
+
     try:
         array = np.array(_with_bytes(value), object)
-        fits = spec.shape.is_compatible_with(array.shape) and all(
-            isinstance(leaf, bytes)
-            if is_text
-            else type(leaf) is int and spec.dtype.min <= leaf <= spec.dtype.max
-            for leaf in array.flat
-        )
+        fits = spec.shape.is_compatible_with(array.shape) and all(map(is_valid, array.flat))
     except (ValueError, RecursionError):
-        # Text that is not Unicode, bytes that are not base64, lists of different lengths or too
+        # Text is not Unicode, bytes are not base64, or lists have different lengths or are too
         # deep.
         fits = False
     if not fits:
@@ -207,21 +201,20 @@ def _write(array: np.ndarray) -> list[object]:
 
 
 def load_servable(path: str | os.PathLike[str]) -> RestApi:
-    """Loads a SavedModel of a version, or of the highest one in a directory, and returns what
-    answers with it.
+    """Loads a SavedModel of a version, or of the highest version in a directory.
 
-    A SavedModel may run any code: load only what you trust.
+    A SavedModel may run any code: load only a model that you trust.
 
     Raises:
         ConfigError: There is no version.
         InvalidFileError: The version cannot be loaded.
     """
     directory = pathlib.Path(path).resolve()
-    folders = [
-        folder
-        for folder in (directory, *directory.iterdir())
-        if folder.name.isascii() and folder.name.isdigit() and (folder / "saved_model.pb").is_file()
-    ]
+    folders = []
+    for folder in [directory, *directory.iterdir()]:
+        is_version = folder.name.isascii() and folder.name.isdigit()
+        if is_version and (folder / "saved_model.pb").is_file():
+            folders.append(folder)
     if not folders:
         raise ConfigError(
             f"{path}: no saved_model.pb here or in a folder that is named by a version, such as 1"
@@ -230,9 +223,8 @@ def load_servable(path: str | os.PathLike[str]) -> RestApi:
     try:
         functions = tf.saved_model.load(str(folder)).signatures
     except (OSError, ValueError, KeyError, tf.errors.OpError) as error:
-        raise InvalidFileError(
-            f"{folder}: the SavedModel cannot be loaded: {str(error).splitlines()[0]}"
-        ) from None
+        reason = str(error).splitlines()[0]
+        raise InvalidFileError(f"{folder}: the SavedModel cannot be loaded: {reason}") from None
     signatures = {
         name: Signature(functions[name].structured_input_signature[1], functions[name])
         for name in functions
@@ -241,11 +233,11 @@ def load_servable(path: str | os.PathLike[str]) -> RestApi:
 
 
 def make_server(api: RestApi, port: int) -> http.server.ThreadingHTTPServer:
-    """Makes a server, which `serve_forever` runs, of this machine's own requests; the port 0 takes
-    one that is free.
+    """Makes a server for this machine's own requests, which `serve_forever` runs.
 
-    `GET /` is a page with a box for text, which asks for the signatures `translate_n_best` and
-    `align`. The rest is TensorFlow Serving's REST API. Requests are answered one after the other.
+    The port 0 stands for any free port. `GET /` is a page with a box for text, which asks for the
+    signatures `translate_n_best` and `align`. The rest is TensorFlow Serving's REST API. Requests
+    are answered one after the other.
     """
     handler = type("Handler", (_Handler,), {"api": api, "lock": threading.Lock()})
     return _Server((_LOOPBACK, port), handler)
@@ -253,8 +245,8 @@ def make_server(api: RestApi, port: int) -> http.server.ThreadingHTTPServer:
 
 class _Server(http.server.ThreadingHTTPServer):
     def close_request(self, request: Any) -> None:
-        # Read what was refused unread: while a client still sends, it would get an error instead of
-        # the answer.
+        # Read the rest of a refused request: a client that still sends would get an error instead
+        # of the answer.
         request.settimeout(_SECONDS)
         deadline = time.monotonic() + _SECONDS
         with contextlib.suppress(OSError):
@@ -277,15 +269,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     timeout = _SECONDS
 
     def do_GET(self) -> None:
-        """Answers a request, also with what is wrong with it."""
+        """Answers a request, if need be with its error."""
         try:
             self._check_origin()
             if self.command == "POST":
                 self._send_json(self._ask(self.api.post, self._body()))
             elif self.path.partition("?")[0] == "/":
-                page = _PAGE.read_text(encoding="utf-8").replace(
-                    "{{model}}", html.escape(self.api.name)
-                )
+                page = _PAGE.read_text(encoding="utf-8")
+                page = page.replace("{{model}}", html.escape(self.api.name))
                 self._send("text/html; charset=utf-8", page.encode(errors="replace"))
             else:
                 self._send_json(self._ask(self.api.get))
@@ -295,17 +286,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_POST = do_GET
 
     def _check_origin(self) -> None:
-        """Refuses what a page of another site sends; such a site may have its own name for this
-        machine."""
+        """Refuses requests of other sites, which may have their own name for this machine."""
         host = self.headers.get("Host", "")
-        origin, site = (
-            self.headers.get("Origin", f"http://{host}"),
-            self.headers.get("Sec-Fetch-Site", "none"),
-        )
+        origin = self.headers.get("Origin", f"http://{host}")
+        site = self.headers.get("Sec-Fetch-Site", "none")
         is_own_page = origin == f"http://{host}" and site in ("same-origin", "none")
         # Other sites may link to the page.
         is_wanted = is_own_page or self.command == "GET"
-        if not (is_wanted and re.fullmatch(rf"(localhost|{re.escape(_LOOPBACK)})(:\d+)?", host)):
+        is_local = re.fullmatch(rf"(localhost|{re.escape(_LOOPBACK)})(:\d+)?", host)
+        if not (is_wanted and is_local):
             self._refuse_unread("This server answers to localhost only", HTTPStatus.FORBIDDEN)
 
     def _body(self) -> bytes:
@@ -339,9 +328,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             raise RequestError(message, HTTPStatus.INTERNAL_SERVER_ERROR) from None
 
     def _send_json(self, content: dict[str, object], status: HTTPStatus = HTTPStatus.OK) -> None:
-        self._send(
-            "application/json", json.dumps(content, indent=4, ensure_ascii=False).encode(), status
-        )
+        text = json.dumps(content, indent=4, ensure_ascii=False)
+        self._send("application/json", text.encode(), status)
 
     def _send(self, content_type: str, content: bytes, status: HTTPStatus = HTTPStatus.OK) -> None:
         self.send_response(status)

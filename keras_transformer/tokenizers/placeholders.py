@@ -20,10 +20,10 @@ from ..tensors import Tensor
 from .tokenizer import NUM_PLACEHOLDERS, Texts, Tokenizer
 
 # Marks are put into the text, here around spans that are kept and around words. They begin with a
-# character that Unicode reserves for programs; where a text itself has it, it is escaped by a
-# letter that no mark has.
+# character that Unicode reserves for programs; where a text itself has it, it is escaped by another
+# such character, which no pattern takes for a part of a word or an address.
 MARK = "\ufdd0"
-ESCAPED_MARK = MARK + "o"
+ESCAPED_MARK = MARK + "\ufdd5"
 _KEPT = MARK + "k"
 _WORD = MARK + "w"
 

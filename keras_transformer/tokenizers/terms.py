@@ -45,7 +45,7 @@ class Glossary:
     """Finds terms in texts and writes their translations beside them.
 
     A term is found where its words are whole words, written as in the glossary; its first letter
-    may be a capital. Of terms that begin at the same place, the longest is found.
+    may be a capital. If several terms begin at the same place, the longest is found.
 
     Args:
         terms: the translation of each term.

@@ -251,6 +251,39 @@ def test_a_file_that_exists_is_not_replaced_and_an_input_never(
     assert (tmp_path / output).read_text() == "foreign"
 
 
+@pytest.mark.parametrize("spelling", ["plain", "relative", "linked", "hard link"])
+def test_a_file_of_the_model_directory_is_not_replaced(
+    spelling, text, fails, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    text("a.en", ENGLISH), text("a.de", GERMAN)
+    (tmp_path / "model").mkdir(), (tmp_path / "other").symlink_to("model")
+    (tmp_path / "model" / "config.yaml").write_text("format_version: 2\n")
+    (tmp_path / "hard.yaml").hardlink_to(tmp_path / "model" / "config.yaml")
+    output = {
+        "plain": "model/config.yaml",
+        "relative": "model/../model/./config.yaml",
+        "linked": "other/config.yaml",
+        "hard link": "hard.yaml",
+    }[spelling]
+    arguments = [*shlex.split(PAIRS), "--links", output, "--overwrite", "--model-dir", "model"]
+    message = fails("build-shortlist", *arguments)
+    assert f"{output}: this is a file of the model directory model" in message
+    assert (tmp_path / "model" / "config.yaml").read_text() == "format_version: 2\n"
+
+
+def test_no_command_writes_to_files_of_the_model_directory(text, fails, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text("a.en", ENGLISH), text("a.de", GERMAN)
+    for command, output in (
+        ("synthesize --target a.en --output model/evaluation", "model/evaluation.json"),
+        (f"build-shortlist {PAIRS} --links model/checkpoints/a", "model/checkpoints/a"),
+        (f"build-shortlist {PAIRS} --links model/log.csv", "model/log.csv"),
+    ):
+        message = fails(*shlex.split(command), "--model-dir", "model", "--overwrite")
+        assert f"{output}: this is a file of the model directory model" in message
+
+
 @pytest.mark.parametrize(
     "source, target, expected",
     [

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_transformer.errors import ConfigError
 from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair
-from keras_transformer.tokenizers.placeholders import SpanFinder, numbered_as
+from keras_transformer.tokenizers.placeholders import SpanFinder, in_common, numbered_as
 from keras_transformer.tokenizers.text_codec import TextCodec
 from keras_transformer.tokenizers.tokenizer import NUM_PLACEHOLDERS
 from keras_transformer.training.batches.augmentation import SubwordDropout
@@ -64,6 +64,29 @@ def test_what_is_found(text, spans):
         for text in pair
     ]
     assert b"".join([*columns, divided.texts[0, -1].numpy()]).decode() == text
+
+
+@pytest.mark.parametrize(
+    "text, spans",
+    [
+        ("\ufdd0a@b.org", ["a@b.org"]),
+        ("\ufdd0Kibo runs", ["Kibo"]),
+        ("\ufdd0%d", ["%d"]),
+        ("\ufdd0www.a.de \ufdd5", ["www.a.de"]),
+        ("\ufdd0\ufdd5http://a.org\ufdd0", ["http://a.org"]),
+        ("\ufdd0ka@b.org \ufdd0w", ["ka@b.org"]),
+        ("{\ufdd0} <a \ufdd0o> \uffffKibo", ["{\ufdd0}", "<a \ufdd0o>", "Kibo"]),
+    ],
+)
+def test_characters_that_the_finder_uses_itself_stay_in_a_text(text, spans):
+    finder = SpanFinder(["Kibo"])
+    parts = [part.decode() for part in finder.parts(tf.constant([text])).to_list()[0]]
+    assert parts[1::2] == spans and "".join(parts) == text
+    divided = finder.divide(tf.constant([text]))
+    kept, _, _ = in_common(divided, divided)
+    texts, spans_again = kept.texts.numpy()[0], [*kept.spans.numpy()[0], b""]
+    assert [span.decode() for span in spans_again if span] == spans
+    assert b"".join(a + b for a, b in zip(texts, spans_again, strict=True)).decode() == text
 
 
 @pytest.mark.slow

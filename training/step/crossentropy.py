@@ -204,13 +204,19 @@ def _add_divergence(
     """
     p_1, p_2 = probabilities
     logits_1, logits_2 = logits
+    # In this order: TensorFlow rounds by the order in which a graph was made, and a run that is
+    # resumed shall round as before.
+    minus_p_2 = -weight * p_2
+    difference_1 = weight * (logits_1 - logits_2)
+    minus_p_1 = -weight * p_1
+    difference_2 = weight * (logits_2 - logits_1)
 
-    def one_side(p: Tensor, other: Tensor, difference: Tensor) -> tuple[Tensor, Tensor]:
+    def one_side(p: Tensor, minus_other: Tensor, difference: Tensor) -> tuple[Tensor, Tensor]:
         product = p * difference
         mean = tf.reduce_sum(product, axis=-1, keepdims=True)
-        gradient = tf.add_n([product, p * (1 + weight - mean), -weight * other])
+        gradient = tf.add_n([product, p * (1 + weight - mean), minus_other])
         return tf.reduce_sum(mean), gradient
 
-    divergence_1, gradient_1 = one_side(p_1, p_2, weight * (logits_1 - logits_2))
-    divergence_2, gradient_2 = one_side(p_2, p_1, weight * (logits_2 - logits_1))
+    divergence_1, gradient_1 = one_side(p_1, minus_p_2, difference_1)
+    divergence_2, gradient_2 = one_side(p_2, minus_p_1, difference_2)
     return tf.add_n([divergence_1, divergence_2]), [gradient_1, gradient_2]

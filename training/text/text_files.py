@@ -123,11 +123,10 @@ def _chunks(path: Path) -> Iterator[bytes]:
     if name.endswith(".zst"):
         yield from _zstandard_chunks(name)
         return
-    openers: dict[str, Callable[..., io.BufferedIOBase]] = {
-        ".gz": gzip.GzipFile,
-        ".xz": lzma.LZMAFile,
-    }
-    open_file = openers.get(name[-3:], open)
+    if name.endswith(".xz"):
+        yield from _xz_chunks(name)
+        return
+    open_file: Callable[..., io.BufferedIOBase] = gzip.GzipFile if name.endswith(".gz") else open
     file: contextlib.AbstractContextManager[io.BufferedIOBase]
     if path == "-":
         # Standard input stays open.
@@ -137,6 +136,45 @@ def _chunks(path: Path) -> Iterator[bytes]:
     with file as opened:
         while chunk := opened.read1(_BYTES_PER_READ):
             yield chunk
+
+
+def _xz_chunks(name: str) -> Iterator[bytes]:
+    """Decompresses the streams of an .xz file, and raises an error for everything else in it.
+
+    `lzma.LZMAFile` takes a damaged stream after the first one for the end of the file. Between and
+    after streams there may be zeros, in a multiple of four (section 2.2 of the .xz file format).
+    """
+    stream: lzma.LZMADecompressor | None = None
+    has_stream, num_zeros = False, 0
+    with open(name, "rb") as file:
+        while compressed := file.read(_BYTES_PER_READ):
+            while compressed:
+                if stream is None:
+                    following = compressed.lstrip(b"\0") if has_stream else compressed
+                    num_zeros += len(compressed) - len(following)
+                    compressed = following
+                    if not compressed:
+                        break
+                    _require_xz_padding(num_zeros)
+                    # The first stream may also have the older format .lzma.
+                    kind = lzma.FORMAT_XZ if has_stream else lzma.FORMAT_AUTO
+                    stream = lzma.LZMADecompressor(kind)
+                    has_stream, num_zeros = True, 0
+                yield stream.decompress(compressed, _BYTES_PER_READ)
+                while not (stream.eof or stream.needs_input):
+                    yield stream.decompress(b"", _BYTES_PER_READ)
+                compressed = stream.unused_data
+                stream = None if stream.eof else stream
+    if stream is not None or not has_stream:
+        raise EOFError("Compressed file ended before the end-of-stream marker was reached")
+    _require_xz_padding(num_zeros)
+
+
+def _require_xz_padding(num_zeros: int) -> None:
+    if num_zeros % 4:
+        raise EOFError(
+            f"the zeros after a stream must be a multiple of four; received {num_zeros:,}"
+        )
 
 
 def _zstandard_chunks(name: str) -> Iterator[bytes]:
@@ -163,7 +201,8 @@ def _zstandard_chunks(name: str) -> Iterator[bytes]:
 def _lines(path: Path) -> Iterator[str]:
     number = 0
     try:
-        for block in _blocks(_chunks(path)):
+        # A decompressor may return nothing before the end, which an empty chunk stands for.
+        for block in _blocks(filter(None, _chunks(path))):
             # All lines but the first are shorter than a read.
             if len(block) > MAX_LINE_BYTES and block.find(b"\n", 0, MAX_LINE_BYTES + 1) < 0:
                 raise InvalidFileError(

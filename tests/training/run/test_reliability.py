@@ -158,6 +158,47 @@ def test_leftovers_are_removed_unless_a_process_holds_them(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_lock_that_is_a_symbolic_link_is_refused_and_not_followed(tmp_path, exists):
+    target, lock = tmp_path / "thesis.txt", tmp_path / ".train.lock"
+    if exists:
+        target.write_text("all of it")
+    lock.symlink_to(target)
+    with (
+        pytest.raises(ConfigError, match="received a symbolic link; remove it"),
+        locked(lock, "another training runs here"),
+    ):
+        pass
+    assert lock.is_symlink() and target.exists() == exists
+    assert not exists or target.read_text() == "all of it"
+
+
+def test_a_lock_that_is_a_hard_link_leaves_the_other_name_alone(tmp_path):
+    other, lock = tmp_path / "thesis.txt", tmp_path / ".train.lock"
+    other.write_text("all of it")
+    lock.hardlink_to(other)
+    with locked(lock, "another training runs here"):
+        assert lock.read_text().startswith("process ")
+        with (
+            pytest.raises(LockedError, match="another training runs here: process "),
+            locked(lock, "another training runs here"),
+        ):
+            pass
+    assert other.read_text() == "all of it" and not lock.exists()
+
+
+def test_a_lock_that_is_a_pipe_or_a_folder_is_refused(tmp_path):
+    lock = tmp_path / ".train.lock"
+    for make, remove in ((os.mkfifo, os.unlink), (os.mkdir, os.rmdir)):
+        make(lock)
+        with (
+            pytest.raises(ConfigError, match="must be a regular file"),
+            locked(lock, "another training runs here"),
+        ):
+            pass
+        remove(lock)
+
+
 def test_at_every_instant_a_file_has_its_checksum(tmp_path, monkeypatch):
     path, previous = tmp_path / "file", tmp_path / "previous"
     rename, left = os.rename, 0

@@ -64,6 +64,31 @@ def test_a_compressed_file_that_is_cut_off_or_damaged_is_named(tmp_path, suffix)
         assert message_of(list, read_lines(path)).startswith(f"{path}: ")
 
 
+@pytest.mark.parametrize("between, end", [(4, 0), (512, 512), (4 * 70_000, 4)])
+def test_zeros_between_the_streams_of_an_xz_file_are_padding(tmp_path, between, end):
+    path = tmp_path / "text.xz"
+    first, second = lzma.compress(b"a\n" * 1000), lzma.compress(b"b\n" * 1000)
+    path.write_bytes(first + bytes(between) + second + bytes(end))
+    assert list(read_lines(path)) == ["a"] * 1000 + ["b"] * 1000
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_nothing_after_the_first_part_of_an_archive_is_dropped(tmp_path, suffix):
+    path = tmp_path / f"text.{suffix}"
+    first, second = COMPRESS[suffix](b"a\n" * 1000), COMPRESS[suffix](b"b\n" * 1000)
+    damaged = b"\xff" * 4 + second[4:]
+    for rest in (damaged, second[:3], second[:-5], b"g", b"garbage!", bytes(4) + b"junk"):
+        path.write_bytes(first + rest)
+        assert message_of(list, read_lines(path)).startswith(f"{path}: ")
+
+
+def test_padding_of_an_xz_file_is_a_multiple_of_four(tmp_path):
+    path = tmp_path / "text.xz"
+    for padding in (1, 3, 5):
+        path.write_bytes(lzma.compress(b"a\n") + bytes(padding))
+        assert f"multiple of four; received {padding}" in message_of(list, read_lines(path))
+
+
 def test_a_long_run_of_the_same_line_is_read_from_a_small_file(tmp_path):
     (tmp_path / "text.zst").write_bytes(COMPRESS["zst"](b"a\n" * 3_000_000))
     assert sum(1 for _ in read_lines(tmp_path / "text.zst")) == 3_000_000
