@@ -36,10 +36,11 @@ class FunctionalDecoder:
         max_length: the number of learned positions from the first one of the target on, None if
             there are none.
         vocab_size: the number of token ids that the target may have.
+        plan: the calls of a step.
     """
 
     def __init__(self, plan: StepPlan) -> None:
-        self._plan = plan
+        self.plan = plan
         self._target = plan.target
         self._output = plan.graph.output
         self._constants = plan.constants
@@ -61,7 +62,7 @@ class FunctionalDecoder:
         prefix: Annotated[Tensor, "int (batch, prefix length)"] | None = None,
     ) -> tuple[Step[DecoderState], DecoderState]:
         """Prepares to decode, see `keras_transformer.decoding.Decodable`."""
-        inputs = {tensor.name: tensor for tensor in self._plan.sources}
+        inputs = {tensor.name: tensor for tensor in self.plan.sources}
         values = {
             id(inputs[name]): ops.convert_to_tensor(value, inputs[name].dtype)
             for name, value in named_sources(list(inputs), source).items()
@@ -83,7 +84,7 @@ class FunctionalDecoder:
             }
             values[id(self._target)] = ops.cast(token_ids, self._target.dtype)
             caches: list[Any] = []
-            for call in self._plan.step_calls:
+            for call in self.plan.step_calls:
                 if not is_cached(call):
                     _run(call, values, positions.position_ids)
                     continue
@@ -108,9 +109,9 @@ class FunctionalDecoder:
         def init_caches(batch_size: Dimension, num_entries: Dimension | None) -> list[Any]:
             return [layer.init_cache(batch_size, num_entries) for layer in self._cached_layers]
 
-        for call in self._plan.source_calls:
+        for call in self.plan.source_calls:
             _run(call, values)
-        sources = [_read_source(call, values) for call in self._plan.cached_calls]
+        sources = [_read_source(call, values) for call in self.plan.cached_calls]
         constants = [values[id(tensor)] for tensor in self._constants]
         return step, entries.start(step, init_caches, (sources, constants))
 

@@ -22,7 +22,7 @@ from .full_pass_decoding import FullPassDecoder
 from .functional_decoding import FunctionalDecoder
 from .generation_request import NO_TOKEN, GenerationRequest, rows_of
 from .transformer import Transformer
-from .ways_to_decode import decodable_of
+from .ways_to_decode import decodable_of, full_passes_for_padding
 
 # JAX compiles for each shape: lengths of prompts are rounded up to a multiple of this.
 _LENGTH_BUCKET = 32
@@ -89,22 +89,23 @@ def _check_token_ids(name: str, ids: Any, vocab_size: int | None) -> None:
 
 
 class Generator:
-    """The searches of a model, which it does not keep alive."""
+    """The searches of a model, which it does not keep alive.
+
+    Warns:
+        UserWarning: All positions are computed for each new token. Once for each model.
+    """
 
     def __init__(self, model: Any) -> None:
         decodable = decodable_of(model)
         self._limits = _Limits.of(model, decodable)
-        self._full_passes = decodable if isinstance(decodable, FullPassDecoder) else None
+        self._find_model = weakref.ref(model)
         self._find_decodable: Callable[[], Any] = (
             weakref.ref(decodable) if decodable is model else lambda: decodable
         )
-        self._find_model = weakref.ref(model)
+        self._full_passes = decodable if isinstance(decodable, FullPassDecoder) else None
+        self._for_padding: FullPassDecoder | None = None
+        self._has_warned = False
         self._compiled: dict[Any, Callable[..., Any]] = {}
-
-    @property
-    def reason_for_full_passes(self) -> str | None:
-        """Why all positions are computed for each new token, or None if they are not."""
-        return None if self._full_passes is None else self._full_passes.reason
 
     def search(self, request: GenerationRequest) -> Hypotheses:
         """Returns the best text of each prompt, as NumPy arrays."""
@@ -112,8 +113,8 @@ class Generator:
         # A compiled function is kept, and must not keep these inputs.
         options = request._replace(inputs={})
 
-        def search(inputs: dict[str, Any]) -> Hypotheses:
-            return self._search(options, **inputs)
+        def search(decodable: Any, inputs: dict[str, Any]) -> Hypotheses:
+            return self._search(decodable, options, **inputs)
 
         run, inputs = self._compiled_function("search", compiled, search, request)
         return Hypotheses(*map(ops.convert_to_numpy, run(inputs)))
@@ -131,8 +132,8 @@ class Generator:
         # As in `search`.
         options = request._replace(inputs={})
 
-        def prepare(inputs: dict[str, Any]) -> tuple[Any, Callable[..., Any]]:
-            search, choose, state = self._single_hypothesis(options, **inputs)
+        def prepare(decodable: Any, inputs: dict[str, Any]) -> tuple[Any, Callable[..., Any]]:
+            search, choose, state = self._single_hypothesis(decodable, options, **inputs)
 
             def extend(active: Any, position: Tensor) -> tuple[Any, Any]:
                 lengths = active.results.lengths
@@ -172,11 +173,11 @@ class Generator:
         Args:
             kind: what the function computes.
             compile: `compiled` or `compiled_steps`.
-            function: computes the inputs of the request.
+            function: takes a `Decodable` and the inputs of the request.
             request: what is asked for.
         """
         self._limits.check(request)
-        model, full_passes, inputs = self._find_model(), self._full_passes, request.inputs
+        inputs, full_passes = request.inputs, self._full_passes_for(request)
         if full_passes is not None:
             # This also builds a model that was never called.
             full_passes.examine(request.prompts, request.source, request.max_new_tokens)
@@ -185,9 +186,8 @@ class Generator:
             prompts = np.pad(request.prompts, ((0, 0), (missing, 0)), constant_values=NO_TOKEN)
             inputs = inputs | {"prompts": prompts}
         # Quantization and LoRA give a model other variables.
-        variables = list(getattr(model, "variables", []))
+        variables = list(getattr(self._find_model(), "variables", []))
         is_fixed = full_passes is not None
-        has_probabilities = full_passes is not None and full_passes.has_probabilities
         shapes = tree.map_structure(
             lambda array: (array.shape if is_fixed else array.ndim, str(array.dtype)), inputs
         )
@@ -196,21 +196,43 @@ class Generator:
             *request.compiled_options,
             *map(id, variables),
             str(shapes),
-            has_probabilities,
+            full_passes and full_passes.has_probabilities,
         )
         if key not in self._compiled:
-            self._compiled[key] = compile(function, variables, inputs, is_fixed)
+            find_decodable = self._find_decodable if full_passes is None else lambda: full_passes
+            self._compiled[key] = compile(
+                lambda inputs: function(find_decodable(), inputs), variables, inputs, is_fixed
+            )
         return self._compiled[key], inputs
+
+    def _full_passes_for(self, request: GenerationRequest) -> FullPassDecoder | None:
+        """Returns the decoder if a request needs full passes, and warns once."""
+        full_passes = self._full_passes
+        if full_passes is None:
+            forbidden_ids = request.constraints.forbidden_ids
+            full_passes = full_passes_for_padding(
+                self._find_model(), self._find_decodable(), request.prompts, forbidden_ids
+            )
+        if full_passes is not None and self._full_passes is None:
+            # One decoder serves all requests: it remembers what it has examined.
+            self._for_padding = self._for_padding or full_passes
+            full_passes = self._for_padding
+        if full_passes is not None and not self._has_warned:
+            self._has_warned = True
+            # The caller of `generate` or `stream_tokens`.
+            warn_of_full_passes(self._find_model(), full_passes.reason, stacklevel=6)
+        return full_passes
 
     def _search(
         self,
+        decodable: Any,
         request: GenerationRequest,
         prompts: Tensor,  # int32 (batch, length)
         source: Any = None,
         repetition_penalty: float | Tensor = 1.0,
         **sampling: Any,
     ) -> Hypotheses:
-        step, state = self._find_decodable().start_decoding(
+        step, state = decodable.start_decoding(
             source, request.beam_size, request.max_new_tokens, prompts[:, :-1]
         )
         arguments: dict[str, Any] = dict(
@@ -234,6 +256,7 @@ class Generator:
 
     def _single_hypothesis(
         self,
+        decodable: Any,
         request: GenerationRequest,
         prompts: Tensor,  # int32 (batch, length)
         source: Any = None,
@@ -241,9 +264,7 @@ class Generator:
         **sampling: Any,
     ) -> tuple[SingleHypothesisSearch[Any], Choose, Any]:
         """Returns the search that `_search` runs, how it chooses tokens, and the first state."""
-        step, state = self._find_decodable().start_decoding(
-            source, 1, request.max_new_tokens, prompts[:, :-1]
-        )
+        step, state = decodable.start_decoding(source, 1, request.max_new_tokens, prompts[:, :-1])
         search = SingleHypothesisSearch(
             step,
             ops.full_like(prompts[:, 0], request.max_new_tokens),
@@ -265,17 +286,10 @@ _GENERATORS: "weakref.WeakKeyDictionary[Any, Generator]" = weakref.WeakKeyDictio
 
 
 def generator_of(model: Any) -> Generator:
-    """Returns the searches of a model, which are kept as long as the model.
-
-    Warns:
-        UserWarning: All positions are computed for each new token. Once for each model.
-    """
-    if model in _GENERATORS:
-        return _GENERATORS[model]
-    generator = _GENERATORS[model] = Generator(model)
-    if generator.reason_for_full_passes is not None:
-        warn_of_full_passes(model, generator.reason_for_full_passes, stacklevel=4)
-    return generator
+    """Returns the searches of a model, which are kept as long as the model."""
+    if model not in _GENERATORS:
+        _GENERATORS[model] = Generator(model)
+    return _GENERATORS[model]
 
 
 def warn_of_full_passes(model: Any, reason: str, stacklevel: int = 3) -> None:

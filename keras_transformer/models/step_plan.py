@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import layers, ops, tree
 
 from ..layers import PositionalEmbedding, PositionalEncoding
@@ -66,15 +67,27 @@ class StepPlan:
         return any(id(tensor) in self._of_target for tensor in keras_tensors(tensors))
 
     def masks_padding(self, mask: Any) -> bool:
-        """Returns whether a mask is `target != padding_id`.
+        """Returns whether a mask is `target != padding_id`, which `padding_ids` has."""
+        return self._masked_id(mask) is not None
 
-        Padding is never generated, so that a step needs no such mask.
-        """
+    def _masked_id(self, mask: Any) -> int | None:
         for call in self.graph.smallest_calls:
             if call.outputs is mask and is_one_of(call.operation, (ops.not_equal,)):
                 left, right = call.arguments.values()
-                return left is self.target and not keras.utils.is_keras_tensor(right)
-        return False
+                is_known = left is self.target and np.ndim(right) == 0
+                return int(right) if is_known else None
+        return None
+
+    @property
+    def padding_ids(self) -> set[int]:
+        """The token ids that the model masks. Steps mask nothing, so that their tokens must be
+        others."""
+        embeddings = [c.operation for c in self.step_calls if c.first_argument is self.target]
+        ids = {e.padding_id for e in embeddings if isinstance(e, PositionalEmbedding)}
+        ids |= {0 for e in embeddings if isinstance(e, layers.Embedding) and e.mask_zero}
+        arguments = [value for call in self.cached_calls for value in call.arguments.values()]
+        ids |= {self._masked_id(value) for value in keras_tensors(arguments)}
+        return ids - {None}
 
     @property
     def constants(self) -> list[Tensor]:

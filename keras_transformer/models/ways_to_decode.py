@@ -10,6 +10,9 @@ A model is decoded in the first of these ways that is certain to give the tokens
 3. By full passes (`FullPassDecoder`): every other model from token ids to logits. Each step calls
    the model with all tokens so far. A warning says why.
 
+A model that masks padding is decoded step by step only if no padding is in the prompts or among
+the tokens that may be generated: steps mask nothing (`full_passes_for_padding`).
+
 What is known about a layer holds for the class that defines its `call`. A subclass with its own
 `call` is another layer: it has a `step` only if it, or a subclass of it, defines `step`, and it
 treats each position by itself only if it says so: with the class attribute
@@ -19,10 +22,11 @@ layers use in calls and in steps alike, such as `apply_sublayers`, may be overri
 """
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import layers, ops, tree
 
 from ..decoding import Decodable
@@ -43,6 +47,7 @@ from ..layers import (
 )
 from ..layers.dropout import Dropout
 from ..layers.layer_normalization import LayerNormalization
+from ..masks import PADDING_ID
 from ..tensors import Tensor
 from .full_pass_decoding import FullPassDecoder
 from .functional_decoding import FunctionalDecoder
@@ -56,6 +61,7 @@ from .functional_graph import (
     is_one_of,
 )
 from .step_plan import STOCK_ATTENTION, StepPlan, has_steps, is_cached
+from .transformer import Transformer
 
 # Layers that treat each position by itself, if their inputs have features.
 _POSITION_WISE_LAYERS: tuple[type, ...] = (
@@ -123,6 +129,31 @@ def decodable_of(model: Any) -> Decodable[Any]:
         "max_length, prefix), see keras_transformer.decoding.Decodable; "
         f"received {type(model).__name__}"
     )
+
+
+def full_passes_for_padding(
+    model: Any, decodable: Any, prompts: np.ndarray, forbidden_ids: Sequence[int]
+) -> FullPassDecoder | None:
+    """Returns a decoder for a model that is decoded step by step, but might meet a token that it
+    masks as padding; None if it cannot.
+
+    Args:
+        model: what `generate` is given.
+        decodable: from `decodable_of`.
+        prompts: int32 (batch, length).
+        forbidden_ids: the tokens that are not generated.
+    """
+    plan = decodable.plan if isinstance(decodable, FunctionalDecoder) else None
+    padding_ids = set() if plan is None else plan.padding_ids
+    if isinstance(model, Transformer) and decodable is model:
+        padding_ids = {PADDING_ID}
+    for padding_id in sorted(padding_ids):
+        if padding_id not in forbidden_ids or (prompts == padding_id).any():
+            reason = (
+                f"token {padding_id}, which it masks as padding, is in a prompt or may be generated"
+            )
+            return FullPassDecoder(model, reason, plan)
+    return None
 
 
 def _find_target(graph: FunctionalGraph) -> tuple[Tensor | None, str]:

@@ -33,11 +33,10 @@ def ids(name=None):
     return keras.Input((None,), dtype="int32", name=name)
 
 
-def language_model(relative_positions=None, sliding_window=None):
+def language_model(relative_positions=None, sliding_window=None, padding_id=0):
     token_ids = ids()
-    embedding = PositionalEmbedding(
-        VOCAB_SIZE, D_MODEL, positions=None if relative_positions else "sinusoidal"
-    )
+    positions = None if relative_positions else "sinusoidal"
+    embedding = PositionalEmbedding(VOCAB_SIZE, D_MODEL, positions, padding_id=padding_id)
     hidden = embedding(token_ids)
     options = dict(relative_positions=relative_positions, sliding_window=sliding_window)
     hidden = DecoderLayer(2, 16, **options)(hidden)
@@ -525,7 +524,7 @@ def test_after_a_prefix_the_logits_are_those_of_one_call():
 @pytest.mark.slow
 def test_samplers_of_keras_hub_run_on_the_same_step():
     keras_hub = pytest.importorskip("keras_hub")
-    model, length, total = language_model(), 2, 6
+    model, length, total = language_model(padding_id=None), 2, 6
     given = [[3, 4], [7, 2]]
     prompt = ops.convert_to_tensor(np.pad(np.array(given, "int32"), ((0, 0), (0, total - length))))
 

@@ -505,6 +505,41 @@ def test_another_mask_of_the_target_needs_full_passes():
     assert_greedy(generated, model)
 
 
+# Padding.
+
+
+@pytest.mark.parametrize(
+    ("prompts", "padding_id"),
+    [([[3, 0, 5], [7, 2]], 0), ([[3, 4], [7]], None)],
+    ids=["in a prompt", "generated"],
+)
+def test_padding_that_the_model_masks_needs_full_passes(prompts, padding_id):
+    model = model_of(DecoderLayer(2, 16), DecoderLayer(2, 16))
+    model.layers[-1].bias.assign([2.0] + [0.0] * (VOCAB_SIZE - 1))
+    reason = "token 0, which it masks as padding, is in a prompt or may be generated"
+    with pytest.warns(UserWarning, match=reason):
+        generated = generate(model, prompts, max_new_tokens=5, padding_id=padding_id)
+    for prompt, tokens in zip(prompts, generated.token_ids, strict=True):
+        text = list(prompt)
+        for token in tokens:
+            logits = ops.convert_to_numpy(model(np.array([text])))[0, -1]
+            text.append(int(token))
+            first = 0 if padding_id is None else 1
+            assert token == first + logits[first:].argmax()
+    if padding_id is None:
+        assert 0 < (generated.token_ids == 0).sum() < generated.token_ids.size
+    # Without such tokens the same model is computed step by step.
+    assert_greedy(generated_step_by_step(model), model)
+
+
+def test_without_padding_every_token_is_computed_step_by_step():
+    embedding = PositionalEmbedding(VOCAB_SIZE, D_MODEL, padding_id=None)
+    model = model_of(DecoderLayer(2, 16), embedding=embedding)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*computes all positions")
+        generate(model, [[3, 0]], max_new_tokens=2, padding_id=None)
+
+
 # What is refused.
 
 
