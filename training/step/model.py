@@ -80,7 +80,9 @@ class TrainingModel(keras.Model):
         self.loss_scale: LossScale | None = None
         if config.precision == "float16":
             self.loss_scale = LossScale(config.tokens_per_batch)
-        self.validation_loss = MaskedLabelSmoothedCrossentropy(config.label_smoothing, reduction=None)
+        self.validation_loss = MaskedLabelSmoothedCrossentropy(
+            config.label_smoothing, reduction=None
+        )
         self.validation_metrics = [
             keras.metrics.Mean("loss"),
             Perplexity(),
