@@ -1,4 +1,7 @@
-"""The training loss of the paper, over the real tokens of a batch (section 5.4)."""
+"""The loss of the paper for `model.fit`, over the real tokens of a batch (section 5.4).
+
+The command `train` computes the same in training/step/crossentropy.py, without all logits at once.
+"""
 
 from typing import Any
 

@@ -21,7 +21,11 @@ def projected_crossentropy(
     gradient_scale: Annotated[Tensor, "float32 ()"] | None = None,
     bias: Annotated[Tensor, "float32 (vocab_size,)"] | None = None,
 ) -> Annotated[Tensor, "float32 ()"]:
-    """Computes the sum of `token_crossentropy(labels, hidden @ kernel + bias, label_smoothing)`.
+    """Computes the cross-entropy of `hidden @ kernel + bias` with label smoothing, summed.
+
+    It equals the sum of `keras_transformer.losses.token_crossentropy`: for logits z of a token,
+    `logsumexp(z) - (1 - ε) z[label] - ε mean(z)`, with the gradient
+    `softmax(z) - (1 - ε) one_hot(label) - ε / vocab_size`.
 
     The gradient is computed in the same pass: the softmax of a few tokens at a time becomes their
     part of the gradient at once, so that no tensor has as many elements as there are tokens times

@@ -80,7 +80,9 @@ class TrainingModel(keras.Model):
         self.loss_scale: LossScale | None = None
         if config.precision == "float16":
             self.loss_scale = LossScale(config.tokens_per_batch)
-        self.token_loss = MaskedLabelSmoothedCrossentropy(config.label_smoothing, reduction=None)
+        self.validation_loss = MaskedLabelSmoothedCrossentropy(
+            config.label_smoothing, reduction=None
+        )
         self.validation_metrics = [
             keras.metrics.Mean("loss"),
             Perplexity(),
@@ -253,7 +255,7 @@ class TrainingModel(keras.Model):
         for inputs, labels in _split(*batch, self.parallel_parts, 0, self.parallel_parts):
             logits = self.validated(inputs, training=False)
             num_tokens = tf.reduce_sum(tf.cast(padding_mask(labels), "float32"))
-            total = tf.reduce_sum(self.token_loss(labels, logits))
+            total = tf.reduce_sum(self.validation_loss(labels, logits))
             loss.update_state(tf.math.divide_no_nan(total, num_tokens), num_tokens)
             for metric in metrics:
                 metric.update_state(labels, logits)
