@@ -51,7 +51,8 @@ def generate(
       model. An object with a method `start_decoding` brings steps of its own, see
       `keras_transformer.decoding.Decodable`.
     - By full passes: each step calls the model for all tokens so far. This serves every other
-      model, such as a subclassed one, or one with a recurrent layer or with a layer of your own. A
+      model, such as a subclassed one, or one with a recurrent layer or with a layer of your own,
+      and any model that masks a token as padding which is in a prompt or may be generated. A
       warning names the reason. The model is tried with other tokens after a prompt, and refused if
       they change its logits.
 
