@@ -4,7 +4,7 @@ Importing this package imports neither Keras nor TensorFlow: each public name is
 first used.
 
 Keras loads files with our layers, losses, metrics, schedules and models without custom objects once
-a name has been imported, as by `from keras_transformer import EncoderLayer`, or after
+a layer or a model has been imported, as by `from keras_transformer import EncoderLayer`, or after
 `import keras, keras_transformer`. If you import this package before Keras and use no name of it,
 write `from keras_transformer import Transformer` before you load a file.
 """

@@ -110,7 +110,7 @@ class Encoder(ArgumentHints, keras.layers.Layer):
         self.seed = integer("seed", seed, optional=True)
         self.remat = boolean("remat", remat)
         self.layer_arguments = take_initializers(layer_arguments)
-        # A layer that is not used checks the arguments by name and value, and completes them.
+        # This layer is only made to check the arguments, and to list them all for `get_config`.
         layer = self.layer_class(num_heads, d_ff, name="layer", **self.layer_arguments)
         self._layer_config = layer.get_config()
         self.input_spec = keras.InputSpec(min_ndim=3)

@@ -10,6 +10,9 @@ class PositionScheme(keras.layers.Layer):
 
     A scheme either turns queries and keys (`RotaryPositions`) or adds a bias to the scores
     (`AlibiPositions`, `T5Positions`). It overrides one of the two methods.
+
+    A scheme may depend on the differences of positions only: in a sliding window, positions are
+    counted from the start of each block.
     """
 
     def build(self, scores_shape: Shape) -> None:

@@ -22,7 +22,7 @@ class Residual(keras.layers.Layer):
         outputs = residual(inputs, sublayer(hidden))
 
     A subclass that overrides `call` changes how outputs are added: it may drop whole sublayers at
-    random, or scale their outputs. `make_residual` of a layer says which class it uses.
+    random, or learn a factor for each feature. `make_residual` of a layer says which class it uses.
 
     Args:
         norm: `keras.layers.Layer` or None. Normalizes the last axis. None does not normalize.
