@@ -59,6 +59,7 @@ test-jax test-torch: test-%: $(VENV)-%/installed
 
 # The oldest release of Keras that setup.cfg allows, and the last one of each later minor release, on JAX and TensorFlow,
 # each in an environment of its own, of 2 GB.
+KERAS_BACKENDS := jax tensorflow
 KERAS_RELEASES := 3.12 3.13 3.14 3.15
 KERAS_3.12 := keras==3.12.0
 KERAS_3.13 := keras~=3.13.0
@@ -74,7 +75,7 @@ test-keras: $(KERAS_RELEASES:%=test-keras-%)
 $(KERAS_RELEASES:%=test-keras-%): test-keras-%: $(VENV)-keras-%/installed
 	rm -rf build/lib
 	$(VENV)-keras-$*/bin/pip $(INSTALL) --force-reinstall --no-deps .
-	for backend in jax tensorflow; do \
+	for backend in $(KERAS_BACKENDS); do \
 		KERAS_BACKEND=$$backend PYTHONPATH=tests XLA_FLAGS=--xla_backend_optimization_level=0 \
 			$(VENV)-keras-$*/bin/pytest --noconftest $(KERAS_TESTS) || exit 1; \
 	done
