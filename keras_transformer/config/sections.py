@@ -12,7 +12,7 @@ often from `keras_transformer/checks.py`; rules about several fields are in `__p
 
 import dataclasses
 import functools
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from ..checks import (
     boolean,
@@ -346,6 +346,13 @@ class DataConfig:
         terms: float. The share of the pairs in whose sources the translations of some words or
             phrases are written beside them, drawn anew in each epoch, so that translations follow a
             glossary; at least 0 and below 1, such as 0.1. Defaults to 0: none.
+        normalize: "nfc", "nfkc", "none" or None. The normal form of Unicode (UAX #15) into which
+            the model brings every text first, in training and whenever it translates. "nfc" joins
+            a letter and its accents into one character, as most programs write them. "nfkc" also
+            replaces half-width and full-width forms, ligatures and circled numbers by plain
+            characters, so that translations have none of them. "none" leaves texts as they are.
+            Placeholders always keep their text as it is. Defaults to None: a new model has "nfc",
+            and a training run that is resumed or starts from a model has that model's.
         scores: list of str or None. For each corpus, a file with a number for each pair, such as
             `score` prints; None for a corpus without one, all of whose pairs pass. Defaults to
             None: no scores.
@@ -375,6 +382,7 @@ class DataConfig:
     tags: list[str | None] | None = checked(None, list_of, item=_tag_or_none, optional=True)
     valid_tags: list[str | None] | None = checked(None, list_of, item=_tag_or_none, optional=True)
     terms: float = checked(0.0, rate)
+    normalize: str | None = checked(None, one_of, choices=("nfc", "nfkc", "none"), optional=True)
     scores: list[str | None] | None = checked(None, list_of, item=_file_or_none, optional=True)
     min_score: float | None = checked(None, finite_number, optional=True)
     min_characters: int | None = checked(None, positive_int, optional=True)
@@ -400,6 +408,11 @@ class DataConfig:
             require(fewest <= most, "data.min_characters", f"at most max_characters={most}", fewest)
         are_known = {*(self.valid_tags or ())} <= {None, *(self.tags or ())}
         require(are_known, "data.valid_tags", "among data.tags", self.valid_tags)
+
+    @property
+    def normalization(self) -> Literal["nfc", "nfkc", "none"]:
+        """The normal form of a trained model; models of earlier releases do not name one."""
+        return cast(Literal["nfc", "nfkc", "none"], self.normalize or "none")
 
 
 @dataclasses.dataclass(frozen=True)
