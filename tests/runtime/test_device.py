@@ -35,7 +35,10 @@ def processor(monkeypatch, tmp_path):
         path.write_text(f"processor\t: 0\n{text}\nprocessor\t: 1\n{text}")
         monkeypatch.setattr(device, "_CPU_INFO", path)
 
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    devices = tf.config.list_physical_devices
+    monkeypatch.setattr(
+        tf.config, "list_physical_devices", lambda kind=None: [] if kind == "GPU" else devices(kind)
+    )
     return set_cpu_info
 
 
