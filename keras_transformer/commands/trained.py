@@ -133,13 +133,13 @@ def load_translator(trained: Trained, language: Language | None = None) -> "Tran
     """Loads TensorFlow and the model. The log says why a precision was chosen."""
     with tensorflow_backend():
         from ..runtime.device import choose_precision, divide_cores
-        from ..translation.search import PARALLEL_SEARCHES, TOKENS_PER_STEP
+        from ..translation.search import PARALLEL_SEARCHES
         from ..translation.translator import Translator
 
         divide_cores(PARALLEL_SEARCHES)
         precision, reason = trained.precision, ""
         if precision == "auto":
-            chosen, reason = choose_precision(trained.config.model, TOKENS_PER_STEP)
+            chosen, reason = choose_precision()
             # float16 is chosen for training only.
             precision = cast(Precision, chosen)
     if reason:

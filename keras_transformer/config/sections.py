@@ -192,9 +192,10 @@ class TrainingConfig:
             projection that shares them; "encoder", its layers; or "both". To fine-tune on little
             text. Defaults to "none".
         precision: "float32", "bfloat16" or "float16" (both mixed: weights stay in float32), or
-            "auto": the one in which the device multiplies fastest; float16 only on GPUs that do not
-            have bfloat16. In float16, gradients are scaled to its small range. A step in which one
-            still overflows is skipped: it counts, but changes no weights. Defaults to "auto".
+            "auto": bfloat16 on CPUs with AMX and on GPUs of compute capability 8.0 and later,
+            float16 on GPUs of 7.0 to 7.9, otherwise float32. In float16, gradients are scaled to
+            its small range. A step in which one still overflows is skipped: it counts, but changes
+            no weights. Defaults to "auto".
         validate_every: int. Updates between validations, which save a checkpoint. Defaults to 1000.
         validate_by: "perplexity", or "bleu", which translates the validation text by greedy search:
             the score by which checkpoints are compared. Defaults to "perplexity".

@@ -150,7 +150,7 @@ def train(
         _require_memory(config)
         parts_per_device = max(parallel_parts // len(workers.replicas), 1)
         num_parts = strategy.num_replicas_in_sync * parts_per_device
-        config = _resumable_config(model_dir, config, workers, num_parts)
+        config = _resumable_config(model_dir, config, workers)
         training = config.training
         augmentation = None
         seen_pairs = train_pairs
@@ -362,12 +362,10 @@ def _directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
             model_dir.path.rmdir()
 
 
-def _resumable_config(
-    model_dir: ModelDir, config: Config, workers: Workers, num_parts: int
-) -> Config:
+def _resumable_config(model_dir: ModelDir, config: Config, workers: Workers) -> Config:
     """Returns the configuration of a run, with the precision and the normal form of its first step.
 
-    The run may be new or resumed. All devices together divide a batch into `num_parts` parts.
+    The run may be new or resumed.
     """
     precision = config.training.precision
     normalize = config.data.normalize or "nfc"
@@ -381,8 +379,7 @@ def _resumable_config(
             precision = earlier.training.precision
             reason = "this training run started with it"
         if precision == "auto":
-            tokens_per_part = config.training.tokens_per_batch // num_parts
-            precision, reason = choose_precision(config.model, tokens_per_part, training=True)
+            precision, reason = choose_precision(training=True)
         if precision != config.training.precision:
             _log.info(f"precision: {precision}, because {reason}")
     workers.require_same("the options", repr(config))
