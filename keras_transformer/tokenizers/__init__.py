@@ -10,7 +10,7 @@ from ..runtime.packages import missing_packages_named
 
 with missing_packages_named():
     from .sentencepiece import PretrainedSentencePieceTokenizer, SentencePieceTokenizer
-    from .tokenizer import Tokenizer, TokenizerPair, WordPieceTokenizer
+    from .tokenizer import MAX_FILE_BYTES, Tokenizer, TokenizerPair, WordPieceTokenizer
 
 __all__ = [
     "PretrainedSentencePieceTokenizer",
@@ -42,6 +42,9 @@ def load_tokenizers(directory: str | os.PathLike[str], config: TokenizerConfig) 
         path = pathlib.Path(directory, name)
         if not path.is_file():
             raise InvalidFileError(f"{path}: the tokenizer file is missing")
+        # Before its checksum is computed.
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InvalidFileError(f"{path}: the file must have at most {MAX_FILE_BYTES:,} bytes")
         require_undamaged(path)
         try:
             tokenizers.append(_CLASSES[config.kind].load(path))

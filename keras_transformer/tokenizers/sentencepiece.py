@@ -10,7 +10,6 @@ import hashlib
 import math
 import operator
 import os
-import pathlib
 import re
 from collections.abc import Sequence
 
@@ -26,9 +25,10 @@ from tensorflow_text import SentencepieceTokenizer
 
 from ..checks import require, shown
 from ..errors import ConfigError
+from ..model_dir.files import read_limited
 from ..runtime.standard_streams import silenced
 from ..tensors import Tensor
-from .tokenizer import NUM_PLACEHOLDERS, Tokenizer
+from .tokenizer import MAX_FILE_BYTES, NUM_PLACEHOLDERS, Tokenizer
 
 # SentencePiece writes a space as U+2581 and reads every U+2581 as a space. A text's own U+2581 is
 # therefore escaped, with a character that is escaped in turn.
@@ -142,7 +142,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SentencePieceTokenizer":
-        return cls(pathlib.Path(path).read_bytes())
+        return cls(read_limited(path, MAX_FILE_BYTES))
 
 
 class PretrainedSentencePieceTokenizer(Tokenizer):
@@ -201,7 +201,7 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "PretrainedSentencePieceTokenizer":
-        return cls(pathlib.Path(path).read_bytes())
+        return cls(read_limited(path, MAX_FILE_BYTES))
 
     @classmethod
     def with_vocabulary(
