@@ -69,6 +69,14 @@ def non_negative_int(
     return integer(name, value, at_least=0, at_most=at_most, optional=optional)
 
 
+def ngram_size(name: str, value: Any) -> Any:
+    """Returns the number of tokens of an n-gram that may not be repeated, or 0.
+
+    A search has operations for each of them: a thousand would take many seconds to build.
+    """
+    return non_negative_int(name, value, at_most=100)
+
+
 def number(
     name: str,
     value: Any,

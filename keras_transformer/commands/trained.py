@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from ..checks import shown
 from ..config import Config, DecodingConfig
+from ..config.sections import MAX_TERMS
 from ..config.values import Language, Precision, PrecisionOrAuto, listed
 from ..errors import ConfigError, InvalidFileError
 from ..runtime.packages import tensorflow_backend
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
+# Of a file of terms: 200 for each.
+_MAX_CHARACTERS = 1_000_000
 # Bounds the memory that a block takes.
 LINES_PER_BLOCK = 1024
 
@@ -118,12 +121,20 @@ def read_glossary(path: str) -> dict[str, str]:
 
 def _numbered_lines(path: str, content: str) -> list[tuple[int, str]]:
     """Returns the lines of a file that are not blank, with their numbers; an InvalidFileError if
-    there are none."""
-    from keras_transformer.training.text.text_files import read_lines
+    there are none or too many."""
+    from keras_transformer.training.text.text_files import read_lines_once
 
-    lines = [
-        (number, line) for number, line in enumerate(read_lines(path), start=1) if line.strip()
-    ]
+    lines = []
+    size = 0
+    for number, line in enumerate(read_lines_once(path), start=1):
+        if line.strip():
+            lines.append((number, line))
+        size += len(line) + 1
+        if len(lines) > MAX_TERMS or size > _MAX_CHARACTERS:
+            raise InvalidFileError(
+                f"{path}: the file must have at most {MAX_TERMS:,} terms, in "
+                f"{_MAX_CHARACTERS:,} characters; it has more"
+            )
     if not lines:
         raise InvalidFileError(f"{path}: the file must have {content} in a line")
     return lines

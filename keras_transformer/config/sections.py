@@ -20,6 +20,7 @@ from ..checks import (
     fraction,
     integer,
     list_of,
+    ngram_size,
     non_negative_float,
     non_negative_int,
     number,
@@ -102,7 +103,7 @@ class DecodingConfig:
         forbidden_tokens: str. Which tokens a translation never contains: "none"; "special", the
             padding and start tokens; or "unknown", also the unknown token. Defaults to "none".
         no_repeat_ngram_size: int. A translation does not contain the same n-gram of this many
-            tokens twice; at most 1,000. For models that repeat themselves. Defaults to 0: n-grams
+            tokens twice; at most 100. For models that repeat themselves. Defaults to 0: n-grams
             may be repeated.
         repetition_penalty: float. Above 1 to make tokens that a translation has already less
             probable, at most 100. Defaults to 1: no penalty.
@@ -130,8 +131,7 @@ class DecodingConfig:
     length_penalty: float = checked(0.6, non_negative_float, at_most=MAX_LENGTH_PENALTY)
     max_extra_tokens: int = checked(50, non_negative_int, at_most=MAX_LENGTH)
     forbidden_tokens: str = checked("none", one_of, choices=("none", "special", "unknown"))
-    # The graph of a search has operations for each token of an n-gram.
-    no_repeat_ngram_size: int = checked(0, non_negative_int, at_most=1000)
+    no_repeat_ngram_size: int = checked(0, ngram_size)
     # Logits are multiplied by it in float32, which much larger values would overflow.
     repetition_penalty: float = checked(1.0, positive_float, at_most=100)
     min_length: int = checked(0, non_negative_int, at_most=MAX_LENGTH)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from ..checks import non_negative_int, positive_float, require
+from ..checks import ngram_size, non_negative_int, positive_float, require
 from ..errors import ConfigError
 from ..gather import gather_in_rows, take_rows
 from ..tensors import Dimension, Tensor, last_size, reshape_inferring
@@ -58,7 +58,7 @@ class Constraints(NamedTuple):
             multiplied by it otherwise (Keskar et al., "CTRL", 2019, section 4.1). Defaults to 1: no
             penalty.
         no_repeat_ngram_size: no sequence, with the tokens that it starts with, has the same n-gram
-            of this size twice. Defaults to 0: n-grams may be repeated.
+            of this size, at most 100, twice. Defaults to 0: n-grams may be repeated.
         min_length: the fewest tokens, including the end token: no sequence ends before, unless it
             reaches its maximum. Defaults to 0.
         forbidden_ids: tokens that are never chosen. Defaults to none.
@@ -85,7 +85,7 @@ class Constraints(NamedTuple):
         yet."""
         if not ops.is_tensor(self.repetition_penalty):
             positive_float("repetition_penalty", self.repetition_penalty)
-        non_negative_int("no_repeat_ngram_size", self.no_repeat_ngram_size)
+        ngram_size("no_repeat_ngram_size", self.no_repeat_ngram_size)
         if not ops.is_tensor(self.min_length):
             non_negative_int("min_length", self.min_length)
         processor = self.logits_processor

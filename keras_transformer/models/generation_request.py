@@ -10,6 +10,7 @@ from keras import ops
 from ..checks import (
     fraction,
     integer,
+    ngram_size,
     non_negative_float,
     non_negative_int,
     positive_float,
@@ -104,7 +105,7 @@ def make_request(
     if padding_id is not None:
         forbidden_ids = (non_negative_int("padding_id", padding_id), *forbidden_ids)
     constraints = Constraints(
-        no_repeat_ngram_size=non_negative_int("no_repeat_ngram_size", no_repeat_ngram_size),
+        no_repeat_ngram_size=ngram_size("no_repeat_ngram_size", no_repeat_ngram_size),
         min_length=non_negative_int("min_new_tokens", min_new_tokens),
         forbidden_ids=forbidden_ids,
         logits_processor=logits_processor,

@@ -11,7 +11,7 @@ from ..runtime.packages import missing_packages_named
 with missing_packages_named():
     from .normalization import Normalization
     from .sentencepiece import PretrainedSentencePieceTokenizer, SentencePieceTokenizer
-    from .tokenizer import Tokenizer, TokenizerPair, WordPieceTokenizer
+    from .tokenizer import MAX_FILE_BYTES, Tokenizer, TokenizerPair, WordPieceTokenizer
 
 __all__ = [
     "PretrainedSentencePieceTokenizer",
@@ -49,6 +49,9 @@ def load_tokenizers(
         path = pathlib.Path(directory, name)
         if not path.is_file():
             raise InvalidFileError(f"{path}: the tokenizer file is missing")
+        # Before its checksum is computed.
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InvalidFileError(f"{path}: the file must have at most {MAX_FILE_BYTES:,} bytes")
         require_undamaged(path)
         try:
             tokenizers.append(_CLASSES[config.kind].load(path, normalization))

@@ -10,7 +10,6 @@ import hashlib
 import math
 import operator
 import os
-import pathlib
 import re
 from collections.abc import Sequence
 
@@ -26,10 +25,11 @@ from tensorflow_text import SentencepieceTokenizer
 
 from ..checks import require, shown
 from ..errors import ConfigError
+from ..model_dir.files import read_limited
 from ..runtime.standard_streams import silenced
 from ..tensors import Tensor
 from .normalization import Normalization
-from .tokenizer import NUM_PLACEHOLDERS, Tokenizer
+from .tokenizer import MAX_FILE_BYTES, NUM_PLACEHOLDERS, Tokenizer
 
 # SentencePiece writes a space as U+2581 and reads every U+2581 as a space. A text's own U+2581 is
 # therefore escaped, with a character that is escaped in turn.
@@ -150,7 +150,7 @@ class SentencePieceTokenizer(Tokenizer):
     def load(
         cls, path: str | os.PathLike[str], normalization: Normalization = "none"
     ) -> "SentencePieceTokenizer":
-        return cls(pathlib.Path(path).read_bytes(), normalization)
+        return cls(read_limited(path, MAX_FILE_BYTES), normalization)
 
 
 class PretrainedSentencePieceTokenizer(Tokenizer):
@@ -211,7 +211,7 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
     def load(
         cls, path: str | os.PathLike[str], normalization: Normalization = "none"
     ) -> "PretrainedSentencePieceTokenizer":
-        return cls(pathlib.Path(path).read_bytes(), normalization)
+        return cls(read_limited(path, MAX_FILE_BYTES), normalization)
 
     @classmethod
     def with_vocabulary(

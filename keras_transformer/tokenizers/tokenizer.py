@@ -12,10 +12,12 @@ from tensorflow_text import FastBertTokenizer
 from ..checks import require
 from ..config.values import is_tag
 from ..errors import ConfigError
-from ..model_dir.files import replacing_with_checksum
+from ..model_dir.files import read_limited, replacing_with_checksum
 from ..tensors import Tensor
 from .normalization import LARGEST_SHRINKAGE, Normalization, normalize_texts
 
+# Of a vocabulary or a SentencePiece model: a million pieces take a third of it.
+MAX_FILE_BYTES = 64 * 2**20
 # How many pieces a vocabulary ends with that stand for parts of a text, see `placeholders.py`.
 NUM_PLACEHOLDERS = 8
 # Longer words are always unknown to WordPiece; few words are that long.
@@ -249,7 +251,7 @@ class WordPieceTokenizer(Tokenizer):
         cls, path: str | os.PathLike[str], normalization: Normalization = "none"
     ) -> "WordPieceTokenizer":
         # Not splitlines(), which also splits at characters that a piece may contain.
-        text = pathlib.Path(path).read_bytes().decode()
+        text = read_limited(path, MAX_FILE_BYTES).decode()
         return cls(text.removesuffix("\n").split("\n"), normalization)
 
 

@@ -22,7 +22,7 @@ from keras_transformer.config import Config
 from keras_transformer.config.values import TrainingPrecision
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.directory import require_memory
+from keras_transformer.model_dir.directory import require_fitting, require_memory
 from keras_transformer.model_dir.files import (
     checksum_path,
     locked,
@@ -166,6 +166,8 @@ def train(
                 config, seen_pairs, model_dir, init_from, workers, directory
             )
             config = config.with_vocab_sizes(*(tokenizer.vocab_size for tokenizer in tokenizers))
+            if init_from is not None and workers.is_chief and not model_dir.is_trained():
+                require_fitting(init_from.weights_path(), config.model)
             # The model is built before the whole text is tokenized, so that a model that does not
             # fit into memory is noticed early.
             model = build_training_model(config.model, training, strategy, parts_per_device)
