@@ -20,8 +20,10 @@ from ..checks import (
     positive_float,
     positive_int,
     require,
+    text,
     text_not_blank,
     text_not_empty,
+    utf_8,
 )
 from ..config.sections import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY
 from ..config.values import Precision, PrecisionOrAuto, tag
@@ -66,7 +68,7 @@ def existing_directory(name: str, path: str) -> str:
 
 
 def output_directory(name: str, path: str) -> str:
-    return _utf_8(name, directory(name, path))
+    return utf_8(name, directory(name, path))
 
 
 def servable_path(name: str, path: str) -> str:
@@ -84,20 +86,13 @@ def output_name(name: str, path: str) -> str:
 
 
 def sentence_to_translate(name: str, value: str) -> str:
-    return _utf_8(name, text_not_blank(name, value))
+    return utf_8(name, text_not_blank(name, value))
 
 
 def languages(name: str, value: str) -> str:
     """Checks a pair of languages, such as en-de."""
     is_valid = re.fullmatch(r"\w{2,3}(_\w+)?-\w{2,3}(_\w+)?", value) is not None
     require(is_valid, name, "two languages, such as en-de", value)
-    return value
-
-
-def _utf_8(name: str, value: str) -> str:
-    # TensorFlow takes valid UTF-8 only; Python turns other bytes into surrogates.
-    is_valid = value.encode(errors="replace") == value.encode(errors="surrogatepass")
-    require(is_valid, name, "valid UTF-8", value)
     return value
 
 
@@ -335,6 +330,11 @@ def check_needs(options: argparse.Namespace, names: Iterable[str], needed: str) 
 def check_options(options: argparse.Namespace) -> None:
     """Checks the values of options, that standard input is read once, and that standard output is
     not closed."""
+    # Before all other checks, because the operating system takes no such path.
+    for name, values in vars(options).items():
+        for value in values if isinstance(values, list) else [values]:
+            if isinstance(value, str):
+                text(f"--{name.replace('_', '-')}", value)
     given = _given(options)
     for name, value in given:
         options.checks[name](name, value)

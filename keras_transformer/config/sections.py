@@ -29,9 +29,11 @@ from ..checks import (
     probability,
     rate,
     require,
+    shown,
     text,
     text_not_blank,
     text_not_empty,
+    utf_8,
 )
 from ..errors import ConfigError
 from .model import MAX_LENGTH, TransformerConfig
@@ -76,11 +78,18 @@ MAX_LENGTH_PENALTY = 5
 MAX_TERMS = 5000
 
 
+def _kept_term(name: str, value: Any) -> Any:
+    return utf_8(name, text_not_blank(name, value))
+
+
 def _glossary(name: str, value: Any, *, optional: bool = False) -> Any:
     is_glossary = isinstance(value, dict) and len(value) > 0
     is_glossary = is_glossary and all(map(_is_term, (*value, *value.values())))
     rule = "a mapping of one or more terms to their translations, without white space around them"
     require(is_glossary or (optional and value is None), name, rule, value)
+    for term, translation in (value or {}).items():
+        utf_8(name, term)
+        utf_8(f"{name}[{shown(term)}]", translation)
     return value
 
 
@@ -138,7 +147,7 @@ class DecodingConfig:
     shortlist: bool = checked(False, boolean)
     tag: str | None = checked(None, tag, optional=True)
     placeholders: bool = checked(False, boolean)
-    keep: list[str] | None = checked(None, list_of, item=text_not_blank, optional=True)
+    keep: list[str] | None = checked(None, list_of, item=_kept_term, optional=True)
     terms: dict[str, str] | None = checked(None, _glossary, optional=True)
 
     def __post_init__(self) -> None:

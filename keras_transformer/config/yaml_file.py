@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from ..checks import shown
+from ..checks import may_be_path, shown
 from ..errors import ConfigError
 
 _MAX_CHARACTERS = 20_000
@@ -37,6 +37,8 @@ class _Loader(yaml.SafeLoader):
         self.depth -= 1
         if isinstance(event, yaml.AliasEvent) and not isinstance(node, yaml.ScalarNode):
             _refuse("an alias may stand for a single value only", event)
+        if isinstance(node, yaml.ScalarNode) and not may_be_path(node.value):
+            _refuse("a text must be Unicode without NUL characters", event)
         return node
 
     def construct_mapping(
