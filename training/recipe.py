@@ -3,13 +3,13 @@
 import dataclasses
 import os
 import pathlib
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from keras_transformer.checks import one_of, require, shown, with_sliding_window
 from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
 from keras_transformer.config.model import PRESETS
+from keras_transformer.config.origins import keys_named, places_in
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.config.values import check_keys, from_dict, section_of
 from keras_transformer.config.yaml_file import naming_source, parse_value, read_sections, yaml_of
@@ -23,6 +23,9 @@ VOCAB_SIZES = ("source_vocab_size", "target_vocab_size")
 # As YAML gives them, not checked yet.
 Sections = dict[str, Any]
 
+_SUFFIXES = (".yaml", ".yml")
+# The sections that come from the model that training starts from.
+_TAKEN_OVER = ("model", "tokenizer", "decoding")
 _RECIPES = pathlib.Path(__file__).resolve().parent / "recipes"
 _TABLE3 = _RECIPES / "table3.yaml"
 
@@ -52,39 +55,69 @@ def load_recipe(
     """
     initial = None if init_from is None else init_from.read_config()
     sections = {} if recipe is None else read_recipe(recipe)
-    if isinstance(sections.get("model"), dict):
-        with naming_source(recipe):
-            sections["model"] = with_sliding_window(sections["model"], "model.")
-    for override in overrides:
-        with naming_source(_shown(override)):
-            _set(sections, override)
     try:
+        if isinstance(sections.get("model"), dict):
+            sections["model"] = with_sliding_window(sections["model"], "model.")
+        for override in overrides:
+            _set(sections, override)
         config = _resolve(sections, initial)
         # A model directory could not be read if its configuration were too long.
         recipe_of(config)
         return config
     except ConfigError as error:
         message = str(error)
-    # The override whose key the rule names is at fault; behind the semicolon are other keys, or the
-    # value.
-    rule = message.partition(";")[0]
-    at_fault = [override for override in overrides if _is_named(override, rule)]
-    if not at_fault and recipe is None:
-        at_fault = list(overrides)
-    raise ConfigError(f"{', '.join(map(_shown, at_fault)) or recipe}: {message}")
+    raise ConfigError(_with_origins(message, sections, recipe, overrides, init_from))
 
 
-def _is_named(override: str, rule: str) -> bool:
-    """Returns whether a rule names the key of an override, or a key that its preset sets.
+def _with_origins(
+    message: str,
+    sections: Sections,
+    recipe: str | os.PathLike[str] | None,
+    overrides: Sequence[str],
+    init_from: ModelDir | None,
+) -> str:
+    """Returns a message about values, after the places where these were given."""
+    if message.startswith("--set "):
+        return message
+    places = _places(sections, recipe, overrides)
+    keys = keys_named(message)
+    given = [places[key] for key in keys if key in places]
+    if init_from is not None:
+        taken_over = places_in(init_from.config_path)
+        of_model = [key for key in keys if key.partition(".")[0] in _TAKEN_OVER]
+        given += [taken_over[key] for key in of_model if key in taken_over and key not in places]
+    if not keys or keys[0] in SECTIONS:
+        # A rule about a section, or about everything.
+        prefix = f"{keys[0]}." if keys else ""
+        given += [place for key, place in places.items() if key.startswith(prefix)]
+    elif given and keys[0] not in places and "; received " in message:
+        message += ", the default"
+    return f"{', '.join(dict.fromkeys(given)) or recipe}: {message}"
 
-    The rule may name the key with its section or without it.
-    """
-    key, _, value = override.partition("=")
-    section, _, name = key.rpartition(".")
-    names = "|".join(
-        map(re.escape, [name, *PRESETS.get(value, ())] if name == "preset" else [name])
-    )
-    return re.search(rf"(?<![\w.])({re.escape(section)}\.)?({names})(?!\w)", rule) is not None
+
+def _places(
+    sections: Sections, recipe: str | os.PathLike[str] | None, overrides: Sequence[str]
+) -> dict[str, str]:
+    """Returns where each key was given: a line of the recipe, or an override."""
+    places: dict[str, str] = {}
+    if recipe is not None and pathlib.Path(recipe).suffix in _SUFFIXES:
+        places = places_in(recipe)
+    elif recipe is not None:
+        for section, values in read_recipe(recipe).items():
+            places |= {f"{section}.{key}": f"{recipe}" for key in values or ()}
+    for override in overrides:
+        key, _, value = override.partition("=")
+        places = {name: at for name, at in places.items() if not name.startswith(f"{key}.")}
+        values = parse_value(value)
+        inner = values if isinstance(values, dict) else {}
+        given = [key, *(f"{key}.{name}" for name in inner)]
+        places |= dict.fromkeys(given, _shown(override))
+        # A mapping that the recipe lacks, such as data.augment.
+        places.setdefault(key.rpartition(".")[0], _shown(override))
+    if isinstance(model := sections.get("model"), dict) and "model.preset" in places:
+        for name in PRESETS.get(str(model.get("preset")), ()):
+            places.setdefault(f"model.{name}", places["model.preset"])
+    return places
 
 
 def _shown(override: str) -> str:
@@ -110,7 +143,7 @@ def recipe_names() -> list[str]:
 def read_recipe(recipe: str | os.PathLike[str]) -> Sections:
     """Returns the unchecked sections of a YAML file, or of the package's recipe with this name."""
     path = pathlib.Path(recipe)
-    if path.suffix in (".yaml", ".yml"):
+    if path.suffix in _SUFFIXES:
         return read_sections(path)
     name = os.fspath(recipe)
     if name not in recipe_names():
@@ -130,20 +163,22 @@ def read_recipe(recipe: str | os.PathLike[str]) -> Sections:
 
 
 def _set(sections: Sections, override: str) -> None:
-    key, equals, value = override.partition("=")
-    section, dot, name = key.partition(".")
-    if not (equals and dot and name):
-        raise ConfigError(f"--set must be given SECTION.KEY=VALUE; received {shown(override)}")
-    check_keys({section: None}, SECTIONS)
-    *path, name = key.split(".")
-    values = sections
-    for depth, section in enumerate(path, start=1):
-        inner = section_of(values, section)
-        require(isinstance(inner, dict), ".".join(path[:depth]), "a mapping", inner)
-        values[section] = dict(inner)
-        values = values[section]
-    given = {name: parse_value(value)}
-    values |= with_sliding_window(given, "model.") if path == ["model"] else given
+    """Replaces a value in sections; the message about an override begins with it."""
+    with naming_source(_shown(override)):
+        key, equals, value = override.partition("=")
+        section, dot, name = key.partition(".")
+        if not (equals and dot and name):
+            raise ConfigError(f"--set must be given SECTION.KEY=VALUE; received {shown(override)}")
+        check_keys({section: None}, SECTIONS)
+        *path, name = key.split(".")
+        values = sections
+        for depth, section in enumerate(path, start=1):
+            inner = section_of(values, section)
+            require(isinstance(inner, dict), ".".join(path[:depth]), "a mapping", inner)
+            values[section] = dict(inner)
+            values = values[section]
+        given = {name: parse_value(value)}
+        values |= with_sliding_window(given, "model.") if path == ["model"] else given
 
 
 def _resolve(sections: Sections, initial: Config | None) -> Config:
@@ -173,7 +208,7 @@ def _resolve(sections: Sections, initial: Config | None) -> Config:
 def _continued(initial: Config, sections: Sections) -> Config:
     """The configuration of a training run that starts from an existing model."""
     completed = dict(sections)
-    for section in ("model", "tokenizer", "decoding"):
+    for section in _TAKEN_OVER:
         given = section_of(sections, section)
         values = dataclasses.asdict(getattr(initial, section))
         check_keys(given, values, section)

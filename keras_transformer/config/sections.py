@@ -321,7 +321,8 @@ class AugmentConfig:
         check_fields(self, "data.augment")
         cases = self.upper_case + self.title_case + self.lower_case
         # Rounding may make a sum that should be 1 a little larger.
-        require(cases <= 1 + 1e-9, "upper_case + title_case + lower_case", "at most 1", cases)
+        name = "data.augment.upper_case + title_case + lower_case"
+        require(cases <= 1 + 1e-9, name, "at most 1", cases)
 
     def __bool__(self) -> bool:
         """Whether anything changes."""

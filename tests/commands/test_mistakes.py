@@ -146,7 +146,7 @@ MISTAKES = {
     f"train {FOUR} --config absent.yaml": "absent.yaml: No such file or directory",
     f"train {FOUR} --config multi3k": "--config must be a .yaml file or one of annotated, demo, "
     "fine-tune",
-    f"train {FOUR} --config key.yaml": "key.yaml: unknown configuration key 'training.step'; did "
+    f"train {FOUR} --config key.yaml": "key.yaml, line 2: unknown configuration key 'training.step'; did "
     "you mean 'st",
     f"train {FOUR} --config open.yaml": "open.yaml, line 3: cannot be read as YAML",
     f"train {FOUR} --set d_model=8": "--set must be given SECTION.KEY=VALUE; received 'd_model=8'",
