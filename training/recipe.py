@@ -1,15 +1,16 @@
 """A recipe: a configuration for training, from a YAML file and from values given one by one."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from keras_transformer.checks import one_of, require, shown, with_sliding_window
 from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
 from keras_transformer.config.model import PRESETS
-from keras_transformer.config.origins import keys_named, places_in
+from keras_transformer.config.origins import is_about_keys, keys_named, places_in
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.config.values import check_keys, from_dict, section_of
 from keras_transformer.config.yaml_file import naming_source, parse_value, read_sections, yaml_of
@@ -54,69 +55,88 @@ def load_recipe(
             message names the file or the override at fault.
     """
     initial = None if init_from is None else init_from.read_config()
-    sections = {} if recipe is None else read_recipe(recipe)
-    try:
+    with naming_origins(recipe, overrides, init_from):
+        sections = {} if recipe is None else read_recipe(recipe)
         if isinstance(sections.get("model"), dict):
             sections["model"] = with_sliding_window(sections["model"], "model.")
         for override in overrides:
             _set(sections, override)
         config = _resolve(sections, initial)
+    given = [f"{recipe}"] if recipe is not None else []
+    with naming_source(", ".join([*given, *map(_shown, overrides)])):
         # A model directory could not be read if its configuration were too long.
         recipe_of(config)
-        return config
+    return config
+
+
+@contextlib.contextmanager
+def naming_origins(
+    recipe: str | os.PathLike[str] | None,
+    overrides: Sequence[str] = (),
+    init_from: ModelDir | None = None,
+) -> Iterator[None]:
+    """Puts the places where values were given in front of the message of a ConfigError about them.
+
+    The arguments are those of `load_recipe`.
+    """
+    try:
+        yield
     except ConfigError as error:
         message = str(error)
-    raise ConfigError(_with_origins(message, sections, recipe, overrides, init_from))
+        if not is_about_keys(message):
+            raise
+        raise ConfigError(_with_origins(message, recipe, overrides, init_from)) from None
 
 
 def _with_origins(
     message: str,
-    sections: Sections,
     recipe: str | os.PathLike[str] | None,
     overrides: Sequence[str],
     init_from: ModelDir | None,
 ) -> str:
-    """Returns a message about values, after the places where these were given."""
-    if message.startswith("--set "):
-        return message
-    places = _places(sections, recipe, overrides)
+    places = _places(recipe, overrides)
     keys = keys_named(message)
     given = [places[key] for key in keys if key in places]
     if init_from is not None:
         taken_over = places_in(init_from.config_path)
         of_model = [key for key in keys if key.partition(".")[0] in _TAKEN_OVER]
         given += [taken_over[key] for key in of_model if key in taken_over and key not in places]
-    if not keys or keys[0] in SECTIONS:
-        # A rule about a section, or about everything.
-        prefix = f"{keys[0]}." if keys else ""
-        given += [place for key, place in places.items() if key.startswith(prefix)]
-    elif given and keys[0] not in places and "; received " in message:
+    if keys[0] in SECTIONS:
+        # A rule about the whole section.
+        given += [place for key, place in places.items() if key.startswith(f"{keys[0]}.")]
+    elif keys[0] not in places and init_from is None and "; received " in message:
         message += ", the default"
-    return f"{', '.join(dict.fromkeys(given)) or recipe}: {message}"
+    return ": ".join([*([", ".join(dict.fromkeys(given))] if given else []), message])
 
 
-def _places(
-    sections: Sections, recipe: str | os.PathLike[str] | None, overrides: Sequence[str]
-) -> dict[str, str]:
+def _places(recipe: str | os.PathLike[str] | None, overrides: Sequence[str]) -> dict[str, str]:
     """Returns where each key was given: a line of the recipe, or an override."""
     places: dict[str, str] = {}
-    if recipe is not None and pathlib.Path(recipe).suffix in _SUFFIXES:
-        places = places_in(recipe)
-    elif recipe is not None:
-        for section, values in read_recipe(recipe).items():
-            places |= {f"{section}.{key}": f"{recipe}" for key in values or ()}
+    sections: Sections = {}
+    if recipe is not None:
+        # The message must not be lost if the file is.
+        with contextlib.suppress(ConfigError):
+            sections = read_recipe(recipe)
+        for section, values in sections.items():
+            keys = values if isinstance(values, dict) else {}
+            places |= {f"{section}.{key}": f"{recipe}" for key in keys}
+        if pathlib.Path(recipe).suffix in _SUFFIXES:
+            places |= places_in(recipe)
+    preset = section_of(sections, "model")
+    preset = preset.get("preset") if isinstance(preset, dict) else None
     for override in overrides:
         key, _, value = override.partition("=")
         places = {name: at for name, at in places.items() if not name.startswith(f"{key}.")}
         values = parse_value(value)
+        if key == "model.preset":
+            preset = values
         inner = values if isinstance(values, dict) else {}
         given = [key, *(f"{key}.{name}" for name in inner)]
         places |= dict.fromkeys(given, _shown(override))
         # A mapping that the recipe lacks, such as data.augment.
         places.setdefault(key.rpartition(".")[0], _shown(override))
-    if isinstance(model := sections.get("model"), dict) and "model.preset" in places:
-        for name in PRESETS.get(str(model.get("preset")), ()):
-            places.setdefault(f"model.{name}", places["model.preset"])
+    for name in PRESETS.get(str(preset), ()):
+        places.setdefault(f"model.{name}", places["model.preset"])
     return places
 
 

@@ -14,12 +14,18 @@ _SECTION = "|".join(SECTIONS)
 _NAME = re.compile(
     rf"(?<![\w.])(?:{_SECTION})(?:(?:\.\w+)+|(?= must))|(?<![\w.])\w+(?==| \+)|(?<=\+ )\w+"
 )
+_ABOUT_KEYS = re.compile(rf"({_SECTION})\b|unknown configuration key |the sizes in the section ")
 _UNKNOWN = re.compile("unknown configuration key '(.*)'")
 
 
 def places_in(path: str | os.PathLike[str]) -> dict[str, str]:
     """Returns the place of each key in a YAML file, such as "recipe.yaml, line 3"."""
     return {key: f"{path}, line {line}" for key, line in lines_of_keys(path).items()}
+
+
+def is_about_keys(message: str) -> bool:
+    """Returns whether the message of a ConfigError is about keys, and begins with them."""
+    return _ABOUT_KEYS.match(message) is not None
 
 
 def keys_named(message: str) -> list[str]:

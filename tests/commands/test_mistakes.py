@@ -229,9 +229,9 @@ def text_options():
         add_options(parser)
         example, _, _ = parser.example.partition(" <")
         for action in parser._actions:
-            if action.option_strings and action.nargs != 0 and action.type in (None, str):
-                if action.choices is None:
-                    yield [command, *shlex.split(example)], action.option_strings[0]
+            takes_text = action.nargs != 0 and action.type in (None, str) and not action.choices
+            if action.option_strings and takes_text:
+                yield [command, *shlex.split(example)], action.option_strings[0]
 
 
 @pytest.mark.parametrize("value", ["a\0.html", "a\ud800.html"])
