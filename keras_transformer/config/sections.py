@@ -36,7 +36,8 @@ from ..checks import (
     utf_8,
 )
 from ..errors import ConfigError
-from .model import MAX_LENGTH, TransformerConfig
+from . import search_options
+from .model import TransformerConfig
 from .values import TrainingPrecision, check_fields, checked, tag
 
 LearnedTokenizerKind = Literal["bpe", "unigram", "wordpiece"]
@@ -70,10 +71,6 @@ class TokenizerConfig:
         check_fields(self, "tokenizer")
 
 
-# The memory of a search grows with each hypothesis, which has a score for each token.
-MAX_BEAM_SIZE = 1000
-# With larger powers, `((5 + length) / 6) ** length_penalty` would overflow float32.
-MAX_LENGTH_PENALTY = 5
 # Finding many more terms in a text takes too long.
 MAX_TERMS = 5000
 
@@ -114,7 +111,7 @@ class DecodingConfig:
             tokens twice; at most 1,000. For models that repeat themselves. Defaults to 0: n-grams
             may be repeated.
         repetition_penalty: float. Above 1 to make tokens that a translation has already less
-            probable, at most 100. Defaults to 1: no penalty.
+            probable; 0.01 to 100. Defaults to 1: no penalty.
         min_length: int. The fewest tokens of a translation that is not empty, with its end token;
             at most 1,000,000. Defaults to 0.
         shortlist: bool. Whether training ends with a shortlist, which makes translation faster: for
@@ -135,15 +132,13 @@ class DecodingConfig:
         ConfigError: A value breaks its rule.
     """
 
-    beam_size: int = checked(4, positive_int, at_most=MAX_BEAM_SIZE)
-    length_penalty: float = checked(0.6, non_negative_float, at_most=MAX_LENGTH_PENALTY)
-    max_extra_tokens: int = checked(50, non_negative_int, at_most=MAX_LENGTH)
+    beam_size: int = checked(4, search_options.beam_size)
+    length_penalty: float = checked(0.6, search_options.length_penalty)
+    max_extra_tokens: int = checked(50, search_options.fewest_new_tokens)
     forbidden_tokens: str = checked("none", one_of, choices=("none", "special", "unknown"))
-    # The graph of a search has operations for each token of an n-gram.
-    no_repeat_ngram_size: int = checked(0, non_negative_int, at_most=1000)
-    # Logits are multiplied by it in float32, which much larger values would overflow.
-    repetition_penalty: float = checked(1.0, positive_float, at_most=100)
-    min_length: int = checked(0, non_negative_int, at_most=MAX_LENGTH)
+    no_repeat_ngram_size: int = checked(0, search_options.no_repeat_ngram_size)
+    repetition_penalty: float = checked(1.0, search_options.repetition_penalty)
+    min_length: int = checked(0, search_options.fewest_new_tokens)
     shortlist: bool = checked(False, boolean)
     tag: str | None = checked(None, tag, optional=True)
     placeholders: bool = checked(False, boolean)

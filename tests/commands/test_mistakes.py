@@ -84,8 +84,9 @@ MISTAKES = {
     "translate --length-penalty nan": "--length-penalty must be at least 0 and finite; received",
     "translate --length-penalty 5.1": "--length-penalty must be at most 5; received "
     "--length-penalty=5.1",
-    "translate --n-best 5": "--n-best must be at most the beam size 4; received --n-best=5",
-    "translate --n-best 4 --beam-size 2": "--n-best must be at most the beam size 2; received",
+    "translate --n-best 5": "--n-best must be at most decoding.beam_size=4 of trained/config.yaml; "
+    "received --n-best=5",
+    "translate --n-best 4 --beam-size 2": "--n-best must be at most --beam-size=2; received",
     "translate --seed 1": "--seed needs --sample",
     "translate --sample --n-best 2": "give either --sample or --n-best",
     "translate --documents --sample": "--documents cannot be combined with --sample, --n-best or "

@@ -142,7 +142,7 @@ SCRIPT = "the name of a Unicode script, such as Latin, or several with commas"
         ("tokenizer", {"kind": "word"}, "one of bpe, unigram, wordpiece, sentencepiece"),
         ("tokenizer", {"vocab_size": 4}, "at least 5"),
         ("decoding", {"forbidden_tokens": "all"}, "one of none, special, unknown"),
-        ("decoding", {"repetition_penalty": 0}, "positive and finite"),
+        ("decoding", {"repetition_penalty": 0}, "at least 0.01"),
         ("decoding", {"no_repeat_ngram_size": -1}, "at least 0"),
         ("decoding", {"max_extra_tokens": -1}, "at least 0"),
         ("decoding", {"beam_size": 0}, "positive"),
