@@ -20,7 +20,6 @@ from ..checks import (
     fraction,
     integer,
     list_of,
-    ngram_size,
     non_negative_float,
     non_negative_int,
     number,

@@ -16,7 +16,7 @@ from ..model_dir.files import read_limited, replacing_with_checksum
 from ..tensors import Tensor
 from .normalization import LARGEST_SHRINKAGE, Normalization, normalize_texts
 
-# Of a vocabulary or a SentencePiece model: a million pieces take a third of it.
+# A vocabulary or SentencePiece model of a million pieces takes a third of it.
 MAX_FILE_BYTES = 64 * 2**20
 # How many pieces a vocabulary ends with that stand for parts of a text, see `placeholders.py`.
 NUM_PLACEHOLDERS = 8
