@@ -21,6 +21,11 @@ Default = TypeVar("Default")
 Precision = Literal["float32", "bfloat16", "int8-weights"]
 PrecisionOrAuto = Literal["auto", "float32", "bfloat16", "int8-weights"]
 TrainingPrecision = Literal["auto", "float32", "bfloat16", "float16"]
+# sacreBLEU's tokenizers of texts for BLEU.
+BleuTokenizer = Literal[
+    "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "spm", "flores101", "flores200", "none"
+]
+BLEU_TOKENIZERS: tuple[str, ...] = get_args(BleuTokenizer)
 
 # The signatures of a servable.
 SignatureName = Literal[
