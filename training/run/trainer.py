@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.checks import require
+from keras_transformer.checks import require, shown
 from keras_transformer.config import Config
 from keras_transformer.config.values import TrainingPrecision
 from keras_transformer.errors import ConfigError
@@ -48,12 +48,14 @@ from ..batches.encoded_pairs import EncodedPairs, Epochs, align_encoded, encode
 from ..batches.pipeline import BatchPlan, plan_batches, training_dataset, validation_dataset
 from ..batches.vocabulary import learn_tokenizers
 from ..step.model import build_training_model
+from ..step.optimizer import learning_rate
 from ..text.corpus import SentencePairs, TextFingerprint
 from .devices import Workers
 from .interruption import Interruption
 from .loop import TrainingRun, run_loop
 from .report import ProgressReport, bleu_measure, restore_log
-from .state import average_checkpoints, restore_training_state
+from .selection import average_if_better, encode_validation
+from .state import restore_training_state
 
 _log = logging.getLogger(__name__)
 
@@ -177,12 +179,18 @@ def train(
             fingerprints = {"train": plan.pairs.fingerprint, "valid": valid_plan.pairs.fingerprint}
             if not allow_changed_text:
                 _require_same_text(model_dir, state.text, fingerprints)
+            if state.text.get("valid", fingerprints["valid"]) != fingerprints["valid"]:
+                _log.info("the validation text has changed: earlier validations no longer count")
+                state.forget_scores()
             state.text = fingerprints
             workers.require_same("the texts", repr(state.text))
             measure = None
+            earlier = config
             if workers.is_chief:
                 # Nothing is written before everything that was given has been read.
-                if not model_dir.config_path.is_file():
+                if model_dir.config_path.is_file():
+                    earlier = model_dir.read_config()
+                else:
                     _move_foreign_files(model_dir, tokenizers)
                 tokenizers.save(model_dir.path)
                 model_dir.write_config(config)
@@ -207,6 +215,7 @@ def train(
             else:
                 if state.step:
                     _log.info(f"resuming after step {state.step:,}")
+                    _warn_of_another_rate(earlier, config, state.step)
                 shares = dict(
                     start_id=tokenizers.target.start_id,
                     replicas=workers.replicas,
@@ -225,13 +234,9 @@ def train(
                     )
         if workers.is_chief:
             if training.average_last:
-                paths = average_checkpoints(model_dir, last=training.average_last)
-                checkpoints = counted(len(paths), "checkpoint")
-                _log.info(f"averaged the last {checkpoints} into {model_dir.average_path}")
+                average_if_better(model_dir, valid_pairs, last=training.average_last)
             if training.average_best:
-                paths = average_checkpoints(model_dir, best=training.average_best)
-                checkpoints = counted(len(paths), "checkpoint")
-                _log.info(f"averaged the best {checkpoints} into {model_dir.average_path}")
+                average_if_better(model_dir, valid_pairs, best=training.average_best)
             if config.decoding.shortlist and not model_dir.shortlist_path.is_file():
                 build_shortlist(model_dir, seen_pairs)
 
@@ -301,11 +306,10 @@ def plan_texts(
     epochs = Epochs(train_pairs, num_epochs, augmentation, terms)
     spans = span_finder(config.decoding, tokenizers)
     train_codec = TextCodec(samplers, max_length, spans, are_annotated=terms is not None)
-    valid_codec = TextCodec(tokenizers, max_length, spans)
     train_ids = encode(epochs, train_codec, directory / "train")
     if training.guided_alignment:
         train_ids = align_encoded(train_ids)
-    valid_ids = encode(Epochs(valid_pairs), valid_codec, directory / "valid")
+    valid_ids = encode_validation(config, valid_pairs, tokenizers, directory)
     _report_pairs("training text", train_ids, tokenizers)
     _report_pairs("validation text", valid_ids, tokenizers)
     sizes = training.tokens_per_batch, training.num_buckets, num_parts
@@ -424,6 +428,27 @@ def _require_same_configuration(model_dir: ModelDir, old: Config, config: Config
                     f"received {section}.{name}={now!r}. "
                     "Resume with the old value, or train in another --model-dir"
                 )
+
+
+def _warn_of_another_rate(earlier: Config, config: Config, step: int) -> None:
+    """Warns if the rate of the next step is another one than by the configuration so far.
+
+    The schedule is always that of all steps: after the end of a cosine, whose rate is 0, more steps
+    make it jump up.
+    """
+    before, now = earlier.training, config.training
+    rates = [float(learning_rate(config.model.d_model, each)(step)) for each in (before, now)]
+    if rates[0] == rates[1]:
+        return
+    changes = [
+        f"training.{name}={shown(getattr(before, name))}"
+        for name in ("steps", "warmup_steps", "peak_learning_rate", "decay")
+        if getattr(before, name) != getattr(now, name)
+    ]
+    _log.warning(
+        f"the learning rate of step {step + 1:,} is {rates[1]:.2e}; with "
+        f"{', '.join(changes)}, as before, it would be {rates[0]:.2e}"
+    )
 
 
 def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:
