@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 from typing import Literal
 
-from ..checks import positive_int, probability, require
+from ..checks import positive_int, probability
 from ..config.sections import AugmentConfig
 from ..errors import ConfigError, InvalidFileError
 from ..runtime.packages import tensorflow_backend
@@ -18,7 +18,7 @@ from .options import (
     output_name,
     seed,
 )
-from .trained import load_translator, read_trained, sampling_of
+from .trained import check_n_best, load_translator, read_trained, sampling_of
 
 _SHARES = {
     "upper_case": "UPPER CASE, on both sides",
@@ -79,9 +79,8 @@ def run_synthesize(options: argparse.Namespace) -> None:
     )
     check_outputs(options, [source, target], state)
     trained = read_trained(options.model_dir, options)
-    beam_size = trained.decoding.beam_size
-    n_best = 1 if options.target is None else options.n_best or beam_size
-    require(n_best <= beam_size, "--n-best", f"at most the beam size {beam_size}", n_best)
+    n_best = 1 if options.target is None else options.n_best or trained.decoding.beam_size
+    check_n_best(n_best, trained, options)
     from keras_transformer.training.text.text_files import read_lines_or_pairs, read_texts
 
     # Errors in files are found before TensorFlow is loaded.

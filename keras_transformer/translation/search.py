@@ -68,7 +68,7 @@ class Sampling(NamedTuple):
     def inputs(self) -> dict[str, Tensor]:
         """Checks the values and returns those that are inputs of a graph as tensors."""
         integer("seed", self.seed)
-        integer("first_row", self.first_row)
+        integer("first_row", self.first_row, at_least=0, at_most=2**31 - 1)
         check_sampling(self.temperature, self.top_k, self.top_p)
         # As int32, a seed of 2**31 or more becomes negative.
         seed = np.array(int(cast(int, self.seed)) % 2**32, "uint32").astype("int32")

@@ -16,7 +16,7 @@ from ..step.model import Batch, TrainingModel
 from .devices import Workers
 from .interruption import Interruption
 from .ranking import is_better, score_of
-from .report import MeasuredBleu, ProgressReport, write_log
+from .report import MeasuredBleu, ProgressReport, Sample, write_log
 from .state import Row, RunState, named_variables, save_training_state, save_validation
 
 _log = logging.getLogger(__name__)
@@ -177,7 +177,9 @@ def _save_validation(run: TrainingRun, epoch: int, logs: Row) -> str:
     """
     model_dir = run.model_dir
     state = run.state
-    bleu, doubt, samples = None, "", []
+    bleu: float | None = None
+    doubt = ""
+    samples: list[Sample] = []
     if run.measure_bleu is not None:
         bleu, doubt, samples = run.measure_bleu()
         logs["val_bleu"] = bleu

@@ -9,6 +9,7 @@ import math
 import pathlib
 from typing import NamedTuple
 
+import keras
 import tensorflow as tf
 
 from keras_transformer.config import Config
@@ -17,7 +18,7 @@ from keras_transformer.metrics import Perplexity
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.directory import load_weights, save_weights
 from keras_transformer.model_dir.files import remove_with_checksum, temporary_beside
-from keras_transformer.models import Transformer, build_transformer
+from keras_transformer.models import Transformer
 from keras_transformer.tensors import Tensor
 from keras_transformer.tokenizers import TokenizerPair, load_tokenizers
 from keras_transformer.tokenizers.placeholders import span_finder
@@ -84,7 +85,7 @@ class ValidationText:
         self._perplexity.reset_state()
         for inputs, labels in self._batches:
             self._update(inputs, labels)
-        perplexity = float(self._perplexity.result())
+        perplexity = float(keras.ops.convert_to_numpy(self._perplexity.result()))
         if math.isnan(perplexity):
             perplexity = math.inf
         if self._measure_bleu is None:
@@ -126,9 +127,8 @@ def average_if_better(
         ConfigError, DamagedFileError: As in `average_checkpoints`.
     """
     config = model_dir.read_config()
-    model = build_transformer(config.model, dtype="float32")
-    averaged = load_average(model, model_dir, last=last, best=best)
-    tokenizers = load_tokenizers(model_dir.path, config.tokenizer)
+    model, averaged = load_average(model_dir, last=last, best=best)
+    tokenizers = load_tokenizers(model_dir.path, config.tokenizer, config.data.normalization)
     with temporary_beside(model_dir.path / "token-ids", is_directory=True) as directory:
         encoded = encode_validation(config, pairs, tokenizers, directory)
         text = ValidationText(model, config, tokenizers, pairs, encoded)

@@ -19,7 +19,7 @@ import numpy as np
 from keras_transformer.checks import positive_int, require
 from keras_transformer.errors import ConfigError, DamagedFileError, InvalidFileError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.directory import load_weights, save_weights
+from keras_transformer.model_dir.directory import load_weights, require_fitting, save_weights
 from keras_transformer.model_dir.files import (
     reading_archive,
     remove_with_checksum,
@@ -267,27 +267,33 @@ def average_checkpoints(
         DamagedFileError: All checkpoints are damaged.
     """
     model_dir = ModelDir(model_dir)
-    model = build_transformer(model_dir.read_config().model, dtype="float32")
-    averaged = load_average(model, model_dir, last=last, best=best)
+    model, averaged = load_average(model_dir, last=last, best=best)
     save_weights(model, model_dir.average_path)
     return averaged
 
 
 def load_average(
-    model: Transformer, model_dir: ModelDir, *, last: int | None = None, best: int | None = None
-) -> list[pathlib.Path]:
-    """Sets a model to the average of checkpoints; see `average_checkpoints`."""
+    model_dir: ModelDir, *, last: int | None = None, best: int | None = None
+) -> tuple[Transformer, list[pathlib.Path]]:
+    """Returns a model with the average of checkpoints, and their paths.
+
+    See `average_checkpoints`.
+    """
     last = positive_int("last", last, optional=True)
     best = positive_int("best", best, optional=True)
     require(last is None or best is None, "last", "None if best is given", last)
+    config = model_dir.read_config()
     checkpoints = model_dir.checkpoints()
-    number = last or model_dir.read_config().training.average_last or 5
+    number = last or config.training.average_last or 5
     steps = list(checkpoints)[-number:]
     if best is not None:
         steps = _best_steps(read_progress(model_dir), checkpoints, best)
     if not steps:
         scored = "" if best is None else " whose validation score is known"
         raise ConfigError(f"{model_dir}: no checkpoints to average{scored}")
+    for step in steps:
+        require_fitting(checkpoints[step], config.model)
+    model = build_transformer(config.model, dtype="float32")
     sums = [np.zeros(weight.shape, "float64") for weight in model.weights]
     averaged = []
     damages = []
@@ -306,7 +312,7 @@ def load_average(
     for damage in damages:
         _log.warning(f"{damage}; it is left out of the average")
     model.set_weights([sum_ / len(averaged) for sum_ in sums])
-    return averaged
+    return model, averaged
 
 
 def _best_steps(state: RunState, checkpoints: Iterable[int], number: int) -> list[int]:
