@@ -211,6 +211,8 @@ def run_compare(options: argparse.Namespace) -> None:
 
     from ..model_dir.files import replacing
 
+    glossary = glossary_of(options)
+    models = [read_trained(path, options) for path in model_dirs]
     test_sets = {
         source: read_pairs(source, reference)
         for source, reference in zip(options.source, options.reference, strict=True)
@@ -234,8 +236,6 @@ def run_compare(options: argparse.Namespace) -> None:
         ]
         for first in range(0, len(hypotheses), number)
     ]
-    glossary = glossary_of(options)
-    models = [read_trained(path, options) for path in model_dirs]
     # Each system has its translations of every test set.
     translated = (
         _translated(load_translator(model), str(model.model_dir.path), test_sets)

@@ -5,7 +5,7 @@ import argparse
 import functools
 import json
 import os
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from ..checks import number, positive_int, require, text_not_empty
 from ..config import Config, DataConfig
@@ -133,9 +133,10 @@ def run_check_data(options: argparse.Namespace) -> None:
     from keras_transformer.training.text.check_data import check_data, report_lines
 
     data = load_recipe(options.config, options.set).data
+    corpora = _corpora(options, "validation")
     with naming_origins(options.config, options.set):
         reports = {"training": check_data(_corpora(options, "train"), data, _held_out(options))}
-    if corpora := _corpora(options, "validation"):
+    if corpora:
         reports["validation"] = check_data(corpora)
     if options.json:
         write_lines([json.dumps(reports)])
@@ -189,11 +190,12 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
     # for int8.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     from keras_transformer.training.recipe import load_recipe, naming_origins, recipe_of
+    from keras_transformer.training.run.earlier_run import require_possible
+
+    from ..model_dir import ModelDir
 
     init_from = None
     if options.init_from is not None:
-        from ..model_dir import ModelDir
-
         init_from = ModelDir(options.init_from)
         is_same = options.model_dir and os.path.realpath(options.model_dir) == os.path.realpath(
             options.init_from
@@ -205,8 +207,9 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
         return
     if init_from is not None:
         init_from.weights_path()
-    # Some values do not fit the text.
+    # Some values do not fit the model directory, others the text.
     with naming_origins(options.config, options.set, init_from):
+        require_possible(ModelDir(options.model_dir), config, init_from)
         _train_as(config, options, interruption, init_from)
 
 
@@ -248,10 +251,19 @@ def _train_as(
 def _read_text(
     options: argparse.Namespace, data: DataConfig
 ) -> "tuple[SentencePairs, SentencePairs]":
-    from keras_transformer.training.text.corpus import read_text, read_valid_text
+    from keras_transformer.training.text.corpus import (
+        read_text,
+        read_valid_text,
+        require_one_for_each,
+    )
 
-    train_pairs, valid_pairs = read_text(_corpora(options, "train"), data, _held_out(options))
-    return train_pairs, valid_pairs or read_valid_text(_corpora(options, "validation"), data)
+    corpora = _corpora(options, "train")
+    require_one_for_each(corpora, data)
+    # The small text first: what is wrong with it is known before the large one has been read.
+    valid_corpora = _corpora(options, "validation")
+    valid_pairs = read_valid_text(valid_corpora, data) if valid_corpora else None
+    train_pairs, held_out = read_text(corpora, data, _held_out(options))
+    return train_pairs, cast("SentencePairs", valid_pairs or held_out)
 
 
 def add_average_options(parser: Parser) -> None:

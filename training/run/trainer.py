@@ -51,6 +51,7 @@ from ..step.model import build_training_model
 from ..step.optimizer import learning_rate
 from ..text.corpus import SentencePairs, TextFingerprint
 from .devices import Workers
+from .earlier_run import normalizing, require_possible
 from .interruption import Interruption
 from .loop import TrainingRun, run_loop
 from .report import ProgressReport, bleu_measure, restore_log
@@ -152,7 +153,7 @@ def train(
         _require_memory(config)
         parts_per_device = max(parallel_parts // len(workers.replicas), 1)
         num_parts = strategy.num_replicas_in_sync * parts_per_device
-        config = _resumable_config(model_dir, config, workers)
+        config = _resumable_config(model_dir, config, workers, init_from)
         training = config.training
         augmentation = None
         seen_pairs = train_pairs
@@ -167,6 +168,8 @@ def train(
             tokenizers = load_or_learn_tokenizers(
                 config, seen_pairs, model_dir, init_from, workers, directory
             )
+            # A vocabulary that cannot translate as the configuration says ends the run here.
+            TextCodec.for_translation(tokenizers, config.model.max_length, config.decoding)
             config = config.with_vocab_sizes(*(tokenizer.vocab_size for tokenizer in tokenizers))
             if init_from is not None and workers.is_chief and not model_dir.is_trained():
                 require_fitting(init_from.weights_path(), config.model)
@@ -368,7 +371,9 @@ def _directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
             model_dir.path.rmdir()
 
 
-def _resumable_config(model_dir: ModelDir, config: Config, workers: Workers) -> Config:
+def _resumable_config(
+    model_dir: ModelDir, config: Config, workers: Workers, init_from: ModelDir | None
+) -> Config:
     """Returns the configuration of a run, with the precision and the normal form of its first step.
 
     The run may be new or resumed.
@@ -376,11 +381,9 @@ def _resumable_config(model_dir: ModelDir, config: Config, workers: Workers) -> 
     precision = config.training.precision
     normalize = config.data.normalize or "nfc"
     if workers.is_chief:
-        earlier = model_dir.read_config() if model_dir.config_path.is_file() else None
-        _require_state(model_dir, is_described=earlier is not None)
+        earlier = require_possible(model_dir, config, init_from)
         if earlier is not None:
             normalize = config.data.normalize or earlier.data.normalization
-            _require_same_configuration(model_dir, earlier, _normalizing(config, normalize))
         if precision == "auto" and earlier is not None:
             precision = earlier.training.precision
             reason = "this training run started with it"
@@ -392,59 +395,7 @@ def _resumable_config(model_dir: ModelDir, config: Config, workers: Workers) -> 
     precision = cast(TrainingPrecision, workers.from_chief(precision.encode()).decode())
     training = dataclasses.replace(config.training, precision=precision)
     normalize = workers.from_chief(normalize.encode()).decode()
-    return _normalizing(dataclasses.replace(config, training=training), normalize)
-
-
-def _normalizing(config: Config, normalize: str) -> Config:
-    return dataclasses.replace(config, data=dataclasses.replace(config.data, normalize=normalize))
-
-
-def _require_state(model_dir: ModelDir, is_described: bool) -> None:
-    """Checks that the directory of an earlier run has its configuration and its state."""
-    # A run that is killed before it has saved a state leaves a checkpoint.
-    paths = [
-        model_dir.training_state_path,
-        model_dir.previous_state_path,
-        *model_dir.checkpoints().values(),
-    ]
-    of_training = [path for path in paths if path.is_file()]
-    if is_described and not of_training and model_dir.is_trained():
-        raise ConfigError(
-            f"{model_dir}: the directory has trained weights, "
-            "but no training_state.npz to resume from. To continue from these weights, "
-            f"train in another --model-dir with --init-from {model_dir}"
-        )
-    if of_training and not is_described:
-        raise ConfigError(
-            f"{model_dir}: the directory has {of_training[0].relative_to(model_dir.path)} "
-            "of an earlier training run, but no config.yaml. "
-            "Put the file back, or train in another --model-dir"
-        )
-
-
-def _require_same_configuration(model_dir: ModelDir, old: Config, config: Config) -> None:
-    """Checks the values that a resumed run cannot change."""
-    # The vocabulary may have turned out smaller than what was asked for.
-    new = config.with_vocab_sizes(old.model.source_vocab_size, old.model.target_vocab_size)
-    # Models of earlier releases do not name a normal form.
-    old = _normalizing(old, old.data.normalization)
-    for section, names in (
-        ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
-        ("model", [field.name for field in dataclasses.fields(old.model)]),
-        # Checkpoints are compared by `validate_by`; the state has the average of `ema`, and Adam's
-        # moments of the weights that are not frozen.
-        ("training", ["validate_by", "ema", "freeze"]),
-        ("data", ["normalize"]),
-    ):
-        for name in names:
-            before = getattr(getattr(old, section), name)
-            now = getattr(getattr(new, section), name)
-            if before != now:
-                raise ConfigError(
-                    f"{section}.{name} must be {before!r}, as in the model that {model_dir} holds; "
-                    f"received {section}.{name}={now!r}. "
-                    "Resume with the old value, or train in another --model-dir"
-                )
+    return normalizing(dataclasses.replace(config, training=training), normalize)
 
 
 def _warn_of_another_rate(earlier: Config, config: Config, step: int) -> None:
