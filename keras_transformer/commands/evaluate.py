@@ -213,6 +213,8 @@ def run_compare(options: argparse.Namespace) -> None:
 
     from ..model_dir.files import replacing
 
+    glossary = glossary_of(options)
+    models = [read_trained(path, options) for path in model_dirs]
     test_sets = {
         source: read_pairs(source, reference)
         for source, reference in zip(options.source, options.reference, strict=True)
@@ -236,8 +238,6 @@ def run_compare(options: argparse.Namespace) -> None:
         ]
         for first in range(0, len(hypotheses), number)
     ]
-    glossary = glossary_of(options)
-    models = [read_trained(path, options) for path in model_dirs]
     references = itertools.chain.from_iterable(pairs.target for pairs in test_sets.values())
     tokenize = options.tokenize or choose_tokenizer(references)
     make_bleu(tokenize)

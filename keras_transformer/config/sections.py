@@ -162,7 +162,9 @@ class TrainingConfig:
     """How a model is trained (section 5 of the paper).
 
     Args:
-        steps: int. Number of updates. Defaults to 100,000.
+        steps: int. Number of updates. A run that is resumed with another number follows the
+            schedule of that number, so that a finished cosine jumps up; the log has both learning
+            rates. Defaults to 100,000.
         tokens_per_batch: int. At most this many source positions, and as many target positions, in
             a batch, on all devices together. Defaults to 25,000.
         num_buckets: int. At most this many different batch shapes; more shapes mean less padding.
@@ -202,7 +204,11 @@ class TrainingConfig:
             no weights. Defaults to "auto".
         validate_every: int. Updates between validations, which save a checkpoint. Defaults to 1000.
         validate_by: "perplexity", or "bleu", which translates the validation text by greedy search:
-            the score by which checkpoints are compared. Defaults to "perplexity".
+            the score by which checkpoints are compared. BLEU needs 4-grams: perplexity ranks all
+            checkpoints if the references of the validation text have fewer than 250, as phrases and
+            small texts do. A checkpoint whose translations match fewer than 25 of them ranks behind
+            those that match more. Between equal BLEU, perplexity decides, too. The log says where
+            it does. Defaults to "perplexity".
         ema: float. Decay of an exponential moving average of the weights, which is validated,
             ranked, and saved for translation. It covers about the last `1 / (1 - ema)` updates, but
             at most about a tenth of all: 0.99 suits thousands of updates, 0.999 tens of thousands.
@@ -212,7 +218,9 @@ class TrainingConfig:
             Defaults to None: never.
         keep_checkpoints: int. How many of the last checkpoints are kept. Defaults to 5.
         average_last: int. How many of the last checkpoints are averaged when training ends; at most
-            `keep_checkpoints`. Defaults to 5.
+            `keep_checkpoints`. The average and the best checkpoint are then measured on the
+            validation text, by `validate_by`; the better one translates, and the log says which.
+            Defaults to 5.
         average_best: int. How many of the best checkpoints are kept, and averaged instead of the
             last. Defaults to 0.
         seed: int. Seed of the initial weights, of the order of the text and of dropout; at most

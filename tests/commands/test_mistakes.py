@@ -66,6 +66,8 @@ for arguments in json.load(sys.stdin):
 TEXT = "--source a.en --reference a.de"
 PAIRS = "--source a.en --target a.de"
 FOUR = f"{PAIRS} --valid-source a.en --valid-target a.de"
+# Reading this text would be an error, so that other errors are found before it is read.
+UNREAD = "--source empty --target empty --valid-source a.en --valid-target a.de"
 PICTURE = "plot --text a --output a.html"
 ONE_TRAINING_TEXT = (
     "give the training text in one way: by --source and --target, by --pairs, or by --tfds"
@@ -190,6 +192,25 @@ MISTAKES = {
     f"score {PAIRS} --model-dir tagged": "trained with tagged sources only; give --tag, one of "
     "<a>, <b>",
     "train --tfds ''": "--tfds must be a text that is not empty; received --tfds=''",
+    f"train {UNREAD}": "empty: the text is empty",
+    f"train {UNREAD} --model-dir trained": "no training_state.npz to resume from",
+    f"train {UNREAD} --set 'decoding.tag=<bt>'": "--set decoding.tag=<bt>: decoding.tag must be "
+    "null without data.tags; received decoding.tag='<bt>'",
+    f"train {UNREAD} --set 'data.tags=[<a>]' 'data.valid_tags=[<a>]' 'decoding.tag=<b>'": "tag must "
+    "be one of data.tags, <a>; received decoding.tag='<b>'",
+    f"train {UNREAD} --set 'decoding.terms={{dog: Hund}}'": "decoding.terms needs a model that is "
+    "trained with data.terms; received data.terms=0.0",
+    f"train {UNREAD} --set tokenizer.kind=sentencepiece": "tokenizer.kind must be bpe, unigram or "
+    "wordpiece without --init-from",
+    f"train {UNREAD} --set 'data.tags=[<a>]' 'data.valid_tags=[<a>,<a>]'": "data.valid_tags must be "
+    "a list of one tag or null for each corpus to validate on, here 1",
+    f"train {UNREAD} --valid-source a.de": "must be given as many files; received 2 (a.de, a.en)",
+    f"check-data {UNREAD} --valid-source a.de": "must be given as many files; received 2",
+    "average --valid-source a.en": "give the validation text in one way: by --valid-source and "
+    "--valid-target, or by --valid-pairs",
+    f"compare {TEXT} --hypotheses empty --output folder.html --overwrite": "folder.html: this is a directory; "
+    "give the path of a file",
+    "synthesize --source empty --output a.en/b": "a.en/b.source: ",
 }
 
 
@@ -208,10 +229,12 @@ def test_mistakes_are_found_before_tensorflow_is_loaded(text, tmp_path):
     text("trained/best.weights.h5", "")
     text("tagged/best.weights.h5", "")
     text("key.yaml", "training:\n  step: 5\n"), text("open.yaml", "model:\n  d_model: [1\n")
-    commands = [
-        command if "--model-dir" in command else f"{command} --model-dir trained"
-        for command in MISTAKES
-    ]
+    (tmp_path / "folder.html").mkdir()
+    commands = []
+    for command in MISTAKES:
+        model_dir = "new" if command.startswith("train ") else "trained"
+        given = "--model-dir" in command or command.startswith("check-data")
+        commands.append(command if given else f"{command} --model-dir {model_dir}")
     said = run_python(
         "-c", NO_TENSORFLOW, input=json.dumps([*map(shlex.split, commands)]), cwd=tmp_path
     ).splitlines()
