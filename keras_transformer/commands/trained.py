@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from ..checks import shown
 from ..config import Config, DecodingConfig
-from ..config.values import Language, Precision, PrecisionOrAuto, listed
+from ..config.values import Precision, PrecisionOrAuto, listed
 from ..errors import ConfigError, InvalidFileError
 from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar
@@ -129,7 +129,7 @@ def _numbered_lines(path: str, content: str) -> list[tuple[int, str]]:
     return lines
 
 
-def load_translator(trained: Trained, language: Language | None = None) -> "Translator":
+def load_translator(trained: Trained, language: str | None = None) -> "Translator":
     """Loads TensorFlow and the model. The log says why a precision was chosen."""
     with tensorflow_backend():
         from ..runtime.device import choose_precision, divide_cores
