@@ -2,15 +2,18 @@
 in blocks."""
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from ..checks import shown
+from ..checks import require, shown
 from ..config import Config, DecodingConfig
+from ..config.sections import MAX_TERMS
 from ..config.values import Precision, PrecisionOrAuto, listed
+from ..config.yaml_file import naming_source
 from ..errors import ConfigError, InvalidFileError
 from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
+# 5,000 terms of 200 characters each.
+_MAX_CHARACTERS = 1_000_000
 # Bounds the memory that a block takes.
 LINES_PER_BLOCK = 1024
 
@@ -63,7 +68,9 @@ def read_trained(path: str, options: argparse.Namespace) -> Trained:
         changes["keep"] = [*(config.decoding.keep or ()), *keep]
     if glossary := glossary_of(options):
         changes["terms"] = {**(config.decoding.terms or {}), **glossary}
-    decoding = dataclasses.replace(config.decoding, **changes)
+    added = [f"--{name}" for name in ("keep", "terms") if name in changes]
+    with naming_source(", ".join(added)) if added else contextlib.nullcontext():
+        decoding = dataclasses.replace(config.decoding, **changes)
     # In the other formats of an export, the caller puts the tag in front of each source.
     uses_tag = given.get("format", "saved-model") == "saved-model"
     if uses_tag and decoding.tag is None and config.data.tags and None not in config.data.tags:
@@ -118,28 +125,51 @@ def read_glossary(path: str) -> dict[str, str]:
 
 def _numbered_lines(path: str, content: str) -> list[tuple[int, str]]:
     """Returns the lines of a file that are not blank, with their numbers; an InvalidFileError if
-    there are none."""
-    from keras_transformer.training.text.text_files import read_lines
+    there are none or too many."""
+    from keras_transformer.training.text.text_files import read_lines_once
 
-    lines = [
-        (number, line) for number, line in enumerate(read_lines(path), start=1) if line.strip()
-    ]
+    lines = []
+    size = 0
+    for number, line in enumerate(read_lines_once(path), start=1):
+        if line.strip():
+            lines.append((number, line))
+        size += len(line) + 1
+        if len(lines) > MAX_TERMS or size > _MAX_CHARACTERS:
+            raise InvalidFileError(
+                f"{path}: the file must have at most {MAX_TERMS:,} terms, in "
+                f"{_MAX_CHARACTERS:,} characters; it has more"
+            )
     if not lines:
         raise InvalidFileError(f"{path}: the file must have {content} in a line")
+    for number, line in lines:
+        if "\0" in line:
+            raise InvalidFileError(
+                f"{path}, line {number}: a line must not have a NUL character; received "
+                f"{shown(line)}"
+            )
     return lines
+
+
+def check_n_best(n_best: int, trained: Trained, options: argparse.Namespace) -> None:
+    """Raises a ConfigError if more translations are asked for than the search keeps."""
+    beam_size = trained.decoding.beam_size
+    limit = f"--beam-size={beam_size}"
+    if options.beam_size is None:
+        limit = f"decoding.beam_size={beam_size} of {trained.model_dir.config_path}"
+    require(n_best <= beam_size, "--n-best", f"at most {limit}", n_best)
 
 
 def load_translator(trained: Trained, language: str | None = None) -> "Translator":
     """Loads TensorFlow and the model. The log says why a precision was chosen."""
     with tensorflow_backend():
         from ..runtime.device import choose_precision, divide_cores
-        from ..translation.search import PARALLEL_SEARCHES, TOKENS_PER_STEP
+        from ..translation.search import PARALLEL_SEARCHES
         from ..translation.translator import Translator
 
         divide_cores(PARALLEL_SEARCHES)
         precision, reason = trained.precision, ""
         if precision == "auto":
-            chosen, reason = choose_precision(trained.config.model, TOKENS_PER_STEP)
+            chosen, reason = choose_precision()
             # float16 is chosen for training only.
             precision = cast(Precision, chosen)
     if reason:

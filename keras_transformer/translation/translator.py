@@ -159,7 +159,7 @@ class Translator:
         one_of("precision", precision, get_args(Precision))
         is_int8 = precision == "int8-weights"
         model = model_dir.load_model(config.model, "float32" if is_int8 else precision)
-        tokenizers = load_tokenizers(model_dir.path, config.tokenizer)
+        tokenizers = load_tokenizers(model_dir.path, config.tokenizer, config.data.normalization)
         shortlisted = None
         if shortlist and model_dir.shortlist_path.is_file():
             files = [tokenizer.file_content for tokenizer in tokenizers.files().values()]
@@ -259,7 +259,8 @@ class Translator:
         that is longer than the model's `max_length` tokens is divided instead of being truncated:
         at commas, spaces, the end of a phrase, or between characters. White space between sentences
         stays as it is, except that Chinese and Japanese translations have no space there, and
-        others have one. At most 200 sentences of a document are translated, and none after 8,192 tokens.
+        others have one. At most 200 sentences of a document are translated, and none after 8,192
+        tokens.
 
         Args:
             texts: strings, or their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
