@@ -128,11 +128,18 @@ def run_check_data(options: argparse.Namespace) -> None:
     from keras_transformer.training.recipe import load_recipe, naming_origins
     from keras_transformer.training.text.check_data import check_data, report_lines
 
-    data = load_recipe(options.config, options.set).data
+    recipe = load_recipe(options.config, options.set)
     with naming_origins(options.config, options.set):
-        reports = {"training": check_data(_corpora(options, "train"), data, _held_out(options))}
+        spans = None
+        if recipe.decoding.placeholders:
+            with tensorflow_backend():
+                from ..tokenizers.placeholders import SpanFinder
+
+            spans = SpanFinder.of(recipe.decoding)
+        corpora = _corpora(options, "train")
+        reports = {"training": check_data(corpora, recipe.data, _held_out(options), spans)}
     if corpora := _corpora(options, "validation"):
-        reports["validation"] = check_data(corpora)
+        reports["validation"] = check_data(corpora, spans=spans)
     if options.json:
         write_lines([json.dumps(reports)])
         return
