@@ -13,8 +13,8 @@ from keras_transformer.config.model import PRESETS
 from keras_transformer.config.origins import is_about_keys, keys_named, places_in
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.config.values import check_keys, from_dict, section_of
-from keras_transformer.config.yaml_file import naming_source, parse_value, read_sections, yaml_of
-from keras_transformer.errors import ConfigError
+from keras_transformer.config.yaml_file import parse_value, read_sections, yaml_of
+from keras_transformer.errors import ConfigError, naming_source
 from keras_transformer.model_dir import ModelDir
 
 # What may be changed in a model whose weights are taken over.

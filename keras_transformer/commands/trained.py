@@ -13,8 +13,7 @@ from ..checks import require, shown
 from ..config import Config, DecodingConfig
 from ..config.sections import MAX_TERMS
 from ..config.values import Precision, PrecisionOrAuto, listed
-from ..config.yaml_file import naming_source
-from ..errors import ConfigError, InvalidFileError
+from ..errors import ConfigError, InvalidFileError, naming_source
 from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar
 

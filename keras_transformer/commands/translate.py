@@ -255,7 +255,8 @@ def run_serve(options: argparse.Namespace) -> None:
     except OSError as error:
         raise ConfigError(f"--port {options.port}: {error.strerror}") from None
     address = f"http://127.0.0.1:{server.server_port}/"
-    write_lines([f"{address} translates; REST: {address}v1/models/{api.name}:predict"])
+    rest = f"{address.removesuffix('/')}{api.url_path}:predict"
+    write_lines([f"{address} translates; REST: {rest}"])
     with server:
         server.serve_forever()
 

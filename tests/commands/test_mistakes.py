@@ -358,8 +358,8 @@ def test_a_missing_package_of_a_format_is_named_with_its_extra(
         "export", "--model-dir", tmp_path, "--output", tmp_path / "out", "--format", format
     )
     assert message.endswith(
-        f"error: --format {format} needs the package {package}: pip install "
-        f"'keras3-transformer[{format}]'"
+        f"error: --format {format} needs the package {package}: in your clone of the repository, "
+        f"run pip install -e '.[{format}]'"
     )
 
 

@@ -157,7 +157,8 @@ def _train_sentencepiece(
             sentence_iterator=map(prepare_line, lines),
             model_writer=model,
             model_type=kind,
-            vocab_size=max(vocab_size, 1),
+            # With room for the special pieces, SentencePiece says how many the alphabet needs.
+            vocab_size=max(vocab_size, 4 + len(tags)),
             hard_vocab_limit=False,
             # Bytes spell what the alphabet leaves out: one character in 10,000.
             character_coverage=0.9999,
