@@ -107,9 +107,9 @@ def main_script(texts: Iterable[str]) -> str | None:
     weights = {script: _WEIGHTS.get(script, 1) * number for script, number in counts.items()}
     kana = counts["Hira"] + counts["Kana"]
     if kana and kana >= _LEAST_SHARE_OF_KANA * (kana + counts["Hani"]):
-        japanese = (weights.pop(script, 0) for script in ("Hani", "Hira", "Kana"))
-        weights["Jpan"] = sum(japanese)
+        weights["Jpan"] = sum(weights.pop(script, 0) for script in ("Hani", "Hira", "Kana"))
     else:
         # Kana that a Chinese text quotes do not make it Japanese.
-        weights.pop("Hira", None), weights.pop("Kana", None)
+        weights.pop("Hira", None)
+        weights.pop("Kana", None)
     return max(weights, key=lambda script: weights[script], default=None)
