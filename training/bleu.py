@@ -1,5 +1,6 @@
 """BLEU by sacreBLEU, with a tokenizer that fits the language of the references."""
 
+import itertools
 import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,21 +10,17 @@ import sacrebleu
 from keras_transformer.checks import one_of
 from keras_transformer.config.values import BLEU_TOKENIZERS
 from keras_transformer.errors import ConfigError
-from keras_transformer.scripts import script_of
+from keras_transformer.scripts import UNSPACED, main_script
 
 _log = logging.getLogger(__name__)
 
-# For texts in a script: the tokenizer, and how a message names the script.
+# The tokenizers for scripts, and the languages that are written in them.
 _TOKENIZERS_OF_SCRIPTS = {
-    "Han": ("zh", "Chinese characters"),
-    "Kana": ("ja-mecab", "Japanese"),
-    "Hangul": ("ko-mecab", "Korean"),
-    "Thai": ("char", "Thai, without spaces between words"),
-    "Lao": ("char", "Lao, without spaces between words"),
-    "Khmer": ("char", "Khmer, without spaces between words"),
-    "Myanmar": ("char", "Burmese, without spaces between words"),
-    "Tibetan": ("char", "Tibetan, without spaces between words"),
+    "Hani": ("zh", "Chinese"),
+    "Jpan": ("ja-mecab", "Japanese"),
+    "Hang": ("ko-mecab", "Korean"),
 }
+_MAX_TEXTS = 10_000
 _PACKAGES = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
 
 
@@ -33,10 +30,13 @@ def choose_tokenizer(references: Iterable[str]) -> str:
     Han gets "zh", Japanese "ja-mecab", Korean "ko-mecab"; Thai, Lao, Khmer, Burmese and Tibetan
     "char"; all others "13a". If the package of a tokenizer is missing, "char" takes its place.
     """
-    script = script_of(references)
-    if script not in _TOKENIZERS_OF_SCRIPTS:
+    script = main_script(itertools.islice(references, _MAX_TEXTS))
+    if script not in UNSPACED and script not in _TOKENIZERS_OF_SCRIPTS:
         _log.info("BLEU counts words (tokenizer 13a)")
         return "13a"
+    if script not in _TOKENIZERS_OF_SCRIPTS:
+        _log.info("BLEU counts characters (tokenizer char): the references do not separate words")
+        return "char"
     tokenizer, language = _TOKENIZERS_OF_SCRIPTS[script]
     try:
         make_bleu(tokenizer)

@@ -8,13 +8,14 @@ import regex
 import sacrebleu
 import tensorflow as tf
 
-from keras_transformer.tokenizers.placeholders import IN_A_WORD
 from keras_transformer.tokenizers.terms import Glossary
+from keras_transformer.tokenizers.words import with_marks
 
 from .bleu import choose_tokenizer, make_bleu
 from .text.corpus import SentencePairs
 
-_IS_IN_A_WORD = regex.compile(IN_A_WORD)
+# Stands around words: a noncharacter of Unicode.
+_MARK = "\ufdd9"
 
 
 class Score(NamedTuple):
@@ -86,7 +87,7 @@ def count_terms(
     results = []
     for translations in systems:
         used = sum(
-            min(count, len(_pattern(term.decode()).findall(text)))
+            min(count, len(_pattern(term.decode()).findall(with_marks(text, _MARK))))
             for row, text in zip(expected, translations, strict=True)
             for term, count in row.items()
         )
@@ -95,9 +96,6 @@ def count_terms(
 
 
 def _pattern(term: str) -> regex.Pattern[str]:
-    first = regex.escape(term[0])
-    if len(term[0].upper()) == 1:
-        first = f"(?:{first}|{regex.escape(term[0].upper())})"
-    front = r"(?<![\p{L}\p{M}\p{N}])" if _IS_IN_A_WORD.fullmatch(term[0]) else ""
-    behind = r"(?![\p{L}\p{M}\p{N}])" if _IS_IN_A_WORD.fullmatch(term[-1]) else ""
-    return regex.compile(front + first + regex.escape(term[1:]) + behind)
+    capital = term[0].upper()
+    forms = [term, capital + term[1:]] if len(capital) == 1 else [term]
+    return regex.compile("|".join(regex.escape(with_marks(form, _MARK)) for form in forms))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ..checks import non_negative_int, picture_path, positive_int
 from ..config.model import AttentionKind, AttentionView, head_choice, layer_choice
-from ..config.values import Language
+from ..config.values import language_tag
 from ..errors import ConfigError, InvalidFileError
 from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar, counted
@@ -55,14 +55,12 @@ def add_translate_options(parser: Parser) -> None:
         "--prefix", existing_file, "FILE", "the beginnings of the translations, one per line"
     )
     parser.add_flag("--documents", "translate the sentences of each line one by one")
-    parser.add_argument(
-        "--language",
-        choices=typing.get_args(Language),
-        metavar="CODE",
-        help="the language of --documents, whose abbreviations do not end a sentence; one of "
-        "%(choices)s (default: "
-        "abbreviations of all languages, unless they are words of another)",
+    help = (
+        "the language of --documents, a BCP 47 tag such as de or zh-Hant, whose abbreviations do "
+        "not end a sentence (default: abbreviations of all languages, unless they are words of "
+        "another)"
     )
+    parser.add_option("--language", language_tag, "TAG", help)
     parser.add_precision()
     parser.add_search()
     parser.add_terms(keep=True)
@@ -156,7 +154,7 @@ def _translate(
 
 
 def _translate_documents(
-    translator: "Translator", texts: list[bytes], first: int, language: Language | None
+    translator: "Translator", texts: list[bytes], first: int, language: str | None
 ) -> Iterator[str]:
     from ..translation.documents import MAX_SENTENCES, MAX_TOKENS
 
@@ -165,7 +163,7 @@ def _translate_documents(
             _log.info(
                 f"line {number}: a part has no translation: a document may have {MAX_SENTENCES} "
                 f"sentences and "
-                f"{MAX_TOKENS:,} tokens, and a word the model's "
+                f"{MAX_TOKENS:,} tokens, and a character the model's "
                 f"{translator.model.config.max_length} tokens"
             )
         yield document.text

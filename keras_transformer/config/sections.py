@@ -125,6 +125,8 @@ class DecodingConfig:
             both sides of a pair, so that a model learns where they belong. Defaults to False.
         keep: list of str or None. Terms that placeholders stand for, too, where they are whole
             words. Defaults to None.
+        placeholder_patterns: list of str or None. Regular expressions of RE2, whose matches
+            placeholders stand for, too, such as `%[0-9]+` and `#[a-z]+#`. Defaults to None.
         terms: dict or None. Translations of terms, which a model that was trained with `data.terms`
             is asked to use where they are whole words; at most 5,000. Defaults to None.
 
@@ -143,6 +145,7 @@ class DecodingConfig:
     tag: str | None = checked(None, tag, optional=True)
     placeholders: bool = checked(False, boolean)
     keep: list[str] | None = checked(None, list_of, item=_kept_term, optional=True)
+    placeholder_patterns: list[str] | None = checked(None, list_of, item=_kept_term, optional=True)
     terms: dict[str, str] | None = checked(None, _glossary, optional=True)
 
     def __post_init__(self) -> None:
@@ -155,6 +158,8 @@ class DecodingConfig:
         check_fields(self, "decoding")
         if self.keep is not None and not self.placeholders:
             raise ConfigError("decoding.keep needs decoding.placeholders=true")
+        if self.placeholder_patterns is not None and not self.placeholders:
+            raise ConfigError("decoding.placeholder_patterns needs decoding.placeholders=true")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -158,7 +158,7 @@ def train(
         augmentation = None
         seen_pairs = train_pairs
         if config.data.augment:
-            spans = SpanFinder(config.decoding.keep or ())
+            spans = SpanFinder.of(config.decoding)
             augmentation = Augmentation(config.data.augment, training.seed, spans)
             # Vocabularies and shortlists are learned from the text as the model sees it.
             seen_pairs = augmentation.text(train_pairs)
