@@ -38,7 +38,7 @@ from ..checks import (
 from ..errors import ConfigError
 from . import search_options
 from .model import TransformerConfig
-from .values import TrainingPrecision, check_fields, checked, tag
+from .values import BLEU_TOKENIZERS, TrainingPrecision, check_fields, checked, tag
 
 LearnedTokenizerKind = Literal["bpe", "unigram", "wordpiece"]
 TokenizerKind = Literal["bpe", "unigram", "wordpiece", "sentencepiece"]
@@ -214,6 +214,10 @@ class TrainingConfig:
             small texts do. A checkpoint whose translations match fewer than 25 of them ranks behind
             those that match more. Between equal BLEU, perplexity decides, too. The log says where
             it does. Defaults to "perplexity".
+        bleu_tokenizer: str or None. sacreBLEU's tokenizer for the BLEU of `validate_by`: "13a",
+            "intl", "zh", "ja-mecab", "ko-mecab", "char", "spm", "flores101", "flores200" or "none".
+            Defaults to None: the one for the script of the validation text's targets; a run that is
+            resumed keeps its own.
         ema: float. Decay of an exponential moving average of the weights, which is validated,
             ranked, and saved for translation. It covers about the last `1 / (1 - ema)` updates, but
             at most about a tenth of all: 0.99 suits thousands of updates, 0.999 tens of thousands.
@@ -254,6 +258,7 @@ class TrainingConfig:
     precision: TrainingPrecision = checked("auto", one_of, choices=get_args(TrainingPrecision))
     validate_every: int = checked(1000, positive_int)
     validate_by: str = checked("perplexity", one_of, choices=("perplexity", "bleu"))
+    bleu_tokenizer: str | None = checked(None, one_of, choices=BLEU_TOKENIZERS, optional=True)
     ema: float = checked(0.0, rate)
     patience: int | None = checked(None, positive_int, optional=True)
     keep_checkpoints: int = checked(5, positive_int)

@@ -7,7 +7,7 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from ..checks import require, shown, text, with_sliding_window
 from ..errors import ConfigError

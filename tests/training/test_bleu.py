@@ -11,6 +11,7 @@ import sacrebleu
 from keras_transformer.commands.main import main
 from keras_transformer.config.values import BLEU_TOKENIZERS
 from keras_transformer.errors import ConfigError
+from keras_transformer.model_dir import ModelDir
 from keras_transformer.training import bleu as module
 from keras_transformer.training.bleu import choose_tokenizer, make_bleu
 from keras_transformer.training.comparison.compare import System, compare, count_faults
@@ -154,3 +155,26 @@ def test_compare_says_the_tokenizer_and_both_scores(text, capsys):
     assert "BLEU uses the tokenizer zh: the references are Chinese" in output.err
     assert "tok:zh" in output.out
     assert output.out.count("100.00") == 2
+
+
+def test_a_training_run_keeps_its_tokenizer(text, fails, tmp_path, capsys):
+    _, *targets = REFERENCES["Chinese"]
+    lines = {"source": ["dog one", "dog two"] * 4, "target": targets * 4}
+    arguments = [
+        item
+        for side, content in lines.items()
+        for name in (f"--{side}", f"--valid-{side}")
+        for item in (name, text(f"{name}.txt", content))
+    ]
+    settings = ["training.steps=1", "training.validate_every=1", "training.tokens_per_batch=64"]
+    settings += ["training.validate_by=bleu", "tokenizer.vocab_size=304", "model.num_layers=1"]
+    settings += ["model.d_model=8", "model.d_ff=8", "model.num_heads=2"]
+    arguments += ["--model-dir", tmp_path / "model"]
+    arguments += [item for setting in settings for item in ("--set", setting)]
+    main(["train", *map(str, arguments)])
+    assert ModelDir(tmp_path / "model").read_config().training.bleu_tokenizer == "zh"
+    header = ModelDir(tmp_path / "model").log_path.read_text().splitlines()[0]
+    assert "val_bleu" in header and "val_chrf" in header
+    capsys.readouterr()
+    line = fails("train", *arguments, "--set", "training.bleu_tokenizer=13a")
+    assert "training.bleu_tokenizer must be 'zh'" in line

@@ -72,7 +72,7 @@ class ValidationText:
         self._perplexity = Perplexity()
         self._measure_bleu = None
         if training.validate_by == "bleu":
-            self._measure_bleu = bleu_measure(model, tokenizers, config.decoding, pairs)
+            self._measure_bleu = bleu_measure(model, tokenizers, config, pairs)
 
         @tf.function(autograph=False, reduce_retracing=True)
         def update(inputs: dict[str, Tensor], labels: Tensor) -> None:
@@ -90,8 +90,9 @@ class ValidationText:
             perplexity = math.inf
         if self._measure_bleu is None:
             return Measured(score_of(perplexity, None, ""), perplexity, None)
-        bleu, doubt, _ = self._measure_bleu()
-        return Measured(score_of(perplexity, bleu, doubt), perplexity, bleu)
+        measured = self._measure_bleu()
+        score = score_of(perplexity, measured.score, measured.doubt)
+        return Measured(score, perplexity, measured.score)
 
 
 def encode_validation(
