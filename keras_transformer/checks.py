@@ -69,14 +69,6 @@ def non_negative_int(
     return integer(name, value, at_least=0, at_most=at_most, optional=optional)
 
 
-def ngram_size(name: str, value: Any) -> Any:
-    """Returns the number of tokens of an n-gram that may not be repeated, or 0.
-
-    A search has operations for each of them: a thousand would take many seconds to build.
-    """
-    return non_negative_int(name, value, at_most=100)
-
-
 def number(
     name: str,
     value: Any,
@@ -163,9 +155,18 @@ def one_of(name: str, value: Any, choices: Sequence[str], *, optional: bool = Fa
 
 
 def text(name: str, value: Any, *, optional: bool = False) -> Any:
-    """Returns a text."""
+    """Returns a text that may be a path: Python keeps bytes that are not UTF-8 as surrogates."""
     is_valid = isinstance(value, str) or (optional and value is None)
     require(is_valid, name, _type_rule("str", optional), value)
+    is_valid = value is None or may_be_path(value)
+    require(is_valid, name, "Unicode text without NUL characters", value)
+    return value
+
+
+def utf_8(name: str, value: Any, *, optional: bool = False) -> Any:
+    """Returns a text that TensorFlow can take, which has no surrogates."""
+    is_valid = text(name, value, optional=optional) is None or _has_bytes(value, "strict")
+    require(is_valid, name, "valid UTF-8", value)
     return value
 
 
@@ -224,6 +225,11 @@ def with_sliding_window(values: Mapping[str, Any], section: str = "") -> dict[st
     return values
 
 
+def may_be_path(value: str) -> bool:
+    """Returns whether the operating system takes a text as a path."""
+    return "\0" not in value and _has_bytes(value, "surrogateescape")
+
+
 def plain(value: Any) -> Any:
     """Returns an integer of NumPy as an int, and other values as they are."""
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
@@ -237,6 +243,15 @@ def shown(value: object) -> str:
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 200
+
+
+def _has_bytes(value: str, errors: str) -> bool:
+    """Returns whether a text can be encoded as UTF-8."""
+    try:
+        value.encode(errors=errors)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _type_rule(type_name: str, optional: bool) -> str:

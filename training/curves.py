@@ -24,7 +24,7 @@ _PANELS = {
     "BLEU": {"val_bleu": "-"},
     "learning rate": {"learning_rate": "-"},
 }
-# Of a log: that of a validation takes about 200.
+# A validation takes about 200 bytes of a log.
 _MAX_LOG_BYTES = 64 * 2**20
 _TEMPLATE = pathlib.Path(__file__).with_name("curves_page.html")
 

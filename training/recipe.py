@@ -1,19 +1,20 @@
 """A recipe: a configuration for training, from a YAML file and from values given one by one."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from keras_transformer.checks import one_of, require, shown, with_sliding_window
 from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
 from keras_transformer.config.model import PRESETS
+from keras_transformer.config.origins import is_about_keys, keys_named, places_in
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.config.values import check_keys, from_dict, section_of
-from keras_transformer.config.yaml_file import naming_source, parse_value, read_sections, yaml_of
-from keras_transformer.errors import ConfigError
+from keras_transformer.config.yaml_file import parse_value, read_sections, yaml_of
+from keras_transformer.errors import ConfigError, naming_source
 from keras_transformer.model_dir import ModelDir
 
 # What may be changed in a model whose weights are taken over.
@@ -23,6 +24,9 @@ VOCAB_SIZES = ("source_vocab_size", "target_vocab_size")
 # As YAML gives them, not checked yet.
 Sections = dict[str, Any]
 
+_SUFFIXES = (".yaml", ".yml")
+# The sections that come from the model that training starts from.
+_TAKEN_OVER = ("model", "tokenizer", "decoding")
 _RECIPES = pathlib.Path(__file__).resolve().parent / "recipes"
 _TABLE3 = _RECIPES / "table3.yaml"
 
@@ -43,48 +47,97 @@ def load_recipe(
         overrides: list of strings "SECTION.KEY=VALUE", with the value in YAML, which replace values
             of the recipe.
         init_from: ModelDir or None. The model that training starts from. Its sections `model`,
-            `tokenizer` and `decoding` replace the defaults; only the rates of dropout and
-            `decoding` may be changed. Defaults to None: a new model.
+            `tokenizer` and `decoding` and its `data.normalize` replace the defaults; only the rates
+            of dropout and `decoding` may be changed. Defaults to None: a new model.
 
     Raises:
         ConfigError: The file cannot be read, a key is unknown, or a value breaks its rule. The
             message names the file or the override at fault.
     """
     initial = None if init_from is None else init_from.read_config()
-    sections = {} if recipe is None else read_recipe(recipe)
-    if isinstance(sections.get("model"), dict):
-        with naming_source(recipe):
+    with naming_origins(recipe, overrides, init_from):
+        sections = {} if recipe is None else read_recipe(recipe)
+        if isinstance(sections.get("model"), dict):
             sections["model"] = with_sliding_window(sections["model"], "model.")
-    for override in overrides:
-        with naming_source(_shown(override)):
+        for override in overrides:
             _set(sections, override)
-    try:
         config = _resolve(sections, initial)
+    given = [f"{recipe}"] if recipe is not None else []
+    with naming_source(", ".join([*given, *map(_shown, overrides)])):
         # A model directory could not be read if its configuration were too long.
         recipe_of(config)
-        return config
+    return config
+
+
+@contextlib.contextmanager
+def naming_origins(
+    recipe: str | os.PathLike[str] | None,
+    overrides: Sequence[str] = (),
+    init_from: ModelDir | None = None,
+) -> Iterator[None]:
+    """Puts the places where values were given in front of the message of a ConfigError about them.
+
+    The arguments are those of `load_recipe`.
+    """
+    try:
+        yield
     except ConfigError as error:
         message = str(error)
-    # The override whose key the rule names is at fault; behind the semicolon are other keys, or the
-    # value.
-    rule = message.partition(";")[0]
-    at_fault = [override for override in overrides if _is_named(override, rule)]
-    if not at_fault and recipe is None:
-        at_fault = list(overrides)
-    raise ConfigError(f"{', '.join(map(_shown, at_fault)) or recipe}: {message}")
+        if not is_about_keys(message):
+            raise
+        raise ConfigError(_with_origins(message, recipe, overrides, init_from)) from None
 
 
-def _is_named(override: str, rule: str) -> bool:
-    """Returns whether a rule names the key of an override, or a key that its preset sets.
+def _with_origins(
+    message: str,
+    recipe: str | os.PathLike[str] | None,
+    overrides: Sequence[str],
+    init_from: ModelDir | None,
+) -> str:
+    places = _places(recipe, overrides)
+    keys = keys_named(message)
+    given = [places[key] for key in keys if key in places]
+    if init_from is not None:
+        taken_over = places_in(init_from.config_path)
+        of_model = [key for key in keys if key.partition(".")[0] in _TAKEN_OVER]
+        given += [taken_over[key] for key in of_model if key in taken_over and key not in places]
+    if keys[0] in SECTIONS:
+        # A rule about the whole section.
+        given += [place for key, place in places.items() if key.startswith(f"{keys[0]}.")]
+    elif keys[0] not in places and init_from is None and "; received " in message:
+        message += ", the default"
+    return ": ".join([*([", ".join(dict.fromkeys(given))] if given else []), message])
 
-    The rule may name the key with its section or without it.
-    """
-    key, _, value = override.partition("=")
-    section, _, name = key.rpartition(".")
-    names = "|".join(
-        map(re.escape, [name, *PRESETS.get(value, ())] if name == "preset" else [name])
-    )
-    return re.search(rf"(?<![\w.])({re.escape(section)}\.)?({names})(?!\w)", rule) is not None
+
+def _places(recipe: str | os.PathLike[str] | None, overrides: Sequence[str]) -> dict[str, str]:
+    """Returns where each key was given: a line of the recipe, or an override."""
+    places: dict[str, str] = {}
+    sections: Sections = {}
+    if recipe is not None:
+        # The message must not be lost if the file is.
+        with contextlib.suppress(ConfigError):
+            sections = read_recipe(recipe)
+        for section, values in sections.items():
+            keys = values if isinstance(values, dict) else {}
+            places |= {f"{section}.{key}": f"{recipe}" for key in keys}
+        if pathlib.Path(recipe).suffix in _SUFFIXES:
+            places |= places_in(recipe)
+    preset = section_of(sections, "model")
+    preset = preset.get("preset") if isinstance(preset, dict) else None
+    for override in overrides:
+        key, _, value = override.partition("=")
+        places = {name: at for name, at in places.items() if not name.startswith(f"{key}.")}
+        values = parse_value(value)
+        if key == "model.preset":
+            preset = values
+        inner = values if isinstance(values, dict) else {}
+        given = [key, *(f"{key}.{name}" for name in inner)]
+        places |= dict.fromkeys(given, _shown(override))
+        # A mapping that the recipe lacks, such as data.augment.
+        places.setdefault(key.rpartition(".")[0], _shown(override))
+    for name in PRESETS.get(str(preset), ()):
+        places.setdefault(f"model.{name}", places["model.preset"])
+    return places
 
 
 def _shown(override: str) -> str:
@@ -110,7 +163,7 @@ def recipe_names() -> list[str]:
 def read_recipe(recipe: str | os.PathLike[str]) -> Sections:
     """Returns the unchecked sections of a YAML file, or of the package's recipe with this name."""
     path = pathlib.Path(recipe)
-    if path.suffix in (".yaml", ".yml"):
+    if path.suffix in _SUFFIXES:
         return read_sections(path)
     name = os.fspath(recipe)
     if name not in recipe_names():
@@ -130,20 +183,22 @@ def read_recipe(recipe: str | os.PathLike[str]) -> Sections:
 
 
 def _set(sections: Sections, override: str) -> None:
-    key, equals, value = override.partition("=")
-    section, dot, name = key.partition(".")
-    if not (equals and dot and name):
-        raise ConfigError(f"--set must be given SECTION.KEY=VALUE; received {shown(override)}")
-    check_keys({section: None}, SECTIONS)
-    *path, name = key.split(".")
-    values = sections
-    for depth, section in enumerate(path, start=1):
-        inner = section_of(values, section)
-        require(isinstance(inner, dict), ".".join(path[:depth]), "a mapping", inner)
-        values[section] = dict(inner)
-        values = values[section]
-    given = {name: parse_value(value)}
-    values |= with_sliding_window(given, "model.") if path == ["model"] else given
+    """Replaces a value in sections; the message about an override begins with it."""
+    with naming_source(_shown(override)):
+        key, equals, value = override.partition("=")
+        section, dot, name = key.partition(".")
+        if not (equals and dot and name):
+            raise ConfigError(f"--set must be given SECTION.KEY=VALUE; received {shown(override)}")
+        check_keys({section: None}, SECTIONS)
+        *path, name = key.split(".")
+        values = sections
+        for depth, section in enumerate(path, start=1):
+            inner = section_of(values, section)
+            require(isinstance(inner, dict), ".".join(path[:depth]), "a mapping", inner)
+            values[section] = dict(inner)
+            values = values[section]
+        given = {name: parse_value(value)}
+        values |= with_sliding_window(given, "model.") if path == ["model"] else given
 
 
 def _resolve(sections: Sections, initial: Config | None) -> Config:
@@ -173,7 +228,7 @@ def _resolve(sections: Sections, initial: Config | None) -> Config:
 def _continued(initial: Config, sections: Sections) -> Config:
     """The configuration of a training run that starts from an existing model."""
     completed = dict(sections)
-    for section in ("model", "tokenizer", "decoding"):
+    for section in _TAKEN_OVER:
         given = section_of(sections, section)
         values = dataclasses.asdict(getattr(initial, section))
         check_keys(given, values, section)
@@ -184,4 +239,12 @@ def _continued(initial: Config, sections: Sections) -> Config:
                     f"names, or be left out; received {section}.{name}={shown(value)}"
                 )
         completed[section] = {**values, **given}
+    data = dict(section_of(sections, "data"))
+    normalization = initial.data.normalization
+    if data.get("normalize") not in (None, normalization):
+        raise ConfigError(
+            f"data.normalize must be {normalization!r}, as in the model that --init-from names, or "
+            f"be left out; received data.normalize={shown(data['normalize'])}"
+        )
+    completed["data"] = {**data, "normalize": normalization}
     return from_dict(Config, completed)

@@ -8,7 +8,7 @@ import typing
 from ..checks import text_not_empty
 from ..config.values import SignatureName, source_language
 from ..errors import ConfigError, DamagedFileError, MissingPackageError
-from ..runtime.packages import EXTRAS, tensorflow_backend
+from ..runtime.packages import EXTRAS, how_to_install, tensorflow_backend
 from ..runtime.standard_streams import write_lines
 from .options import Parser, existing_directory, languages, output_directory, servable_path
 from .trained import load_translator, read_trained
@@ -159,7 +159,7 @@ def _check_saved_model_options(options: argparse.Namespace) -> None:
             if importlib.util.find_spec(name) is None:
                 raise MissingPackageError(
                     f"--format {options.format} needs the package {name}: "
-                    f"pip install 'keras3-transformer[{options.format}]'"
+                    f"{how_to_install(options.format)}"
                 )
 
 

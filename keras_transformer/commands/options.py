@@ -14,23 +14,20 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 from ..checks import (
-    fraction,
-    non_negative_float,
     non_negative_int,
-    positive_float,
-    positive_int,
     require,
+    text,
     text_not_blank,
     text_not_empty,
+    utf_8,
 )
-from ..config.sections import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY
+from ..config import search_options
 from ..config.values import Precision, PrecisionOrAuto, tag
 from ..errors import ConfigError, StreamError
 
 # A function of an option's name and value, which returns the value or raises a ConfigError.
 Check = Callable[[str, Any], Any]
 
-beam_size = functools.partial(positive_int, at_most=MAX_BEAM_SIZE)
 # NumPy takes seeds of 32 bits.
 seed = functools.partial(non_negative_int, at_most=2**32 - 1)
 
@@ -66,7 +63,7 @@ def existing_directory(name: str, path: str) -> str:
 
 
 def output_directory(name: str, path: str) -> str:
-    return _utf_8(name, directory(name, path))
+    return utf_8(name, directory(name, path))
 
 
 def servable_path(name: str, path: str) -> str:
@@ -84,20 +81,13 @@ def output_name(name: str, path: str) -> str:
 
 
 def sentence_to_translate(name: str, value: str) -> str:
-    return _utf_8(name, text_not_blank(name, value))
+    return utf_8(name, text_not_blank(name, value))
 
 
 def languages(name: str, value: str) -> str:
     """Checks a pair of languages, such as en-de."""
     is_valid = re.fullmatch(r"\w{2,3}(_\w+)?-\w{2,3}(_\w+)?", value) is not None
     require(is_valid, name, "two languages, such as en-de", value)
-    return value
-
-
-def _utf_8(name: str, value: str) -> str:
-    # TensorFlow takes valid UTF-8 only; Python turns other bytes into surrogates.
-    is_valid = value.encode(errors="replace") == value.encode(errors="surrogatepass")
-    require(is_valid, name, "valid UTF-8", value)
     return value
 
 
@@ -202,13 +192,14 @@ class Parser(argparse.ArgumentParser):
                 "hypotheses in each step, up to 1,000; 1 is greedy search (default: "
                 "decoding.beam_size of the model)"
             )
-            self.add_option("--beam-size", beam_size, "N", help, type=int)
+            self.add_option("--beam-size", search_options.beam_size, "N", help, type=int)
             help = (
                 "0 to 5; higher for longer translations (default: decoding.length_penalty of "
                 "the model)"
             )
-            check = functools.partial(non_negative_float, at_most=MAX_LENGTH_PENALTY)
-            self.add_option("--length-penalty", check, "ALPHA", help, type=float)
+            self.add_option(
+                "--length-penalty", search_options.length_penalty, "ALPHA", help, type=float
+            )
             self.add_flag(
                 "--no-shortlist", "search all tokens although the model directory has a shortlist"
             )
@@ -252,7 +243,8 @@ class Parser(argparse.ArgumentParser):
         """Adds the precision: "auto" unless another help describes those from which a user has to
         choose."""
         help_for_auto = (
-            "auto chooses bfloat16 where the device multiplies it faster, otherwise float32; "
+            "auto is bfloat16 on CPUs with AMX and on GPUs of compute capability 8.0 and later, "
+            "otherwise float32; "
             "int8-weights computes in "
             "float32 with rounded weights, as a SavedModel of this precision does (default: auto)"
         )
@@ -271,14 +263,14 @@ class Parser(argparse.ArgumentParser):
         ):
             self.add_flag("--sample", "draw; the other options of this group need it")
             help = "above 1 for more variety, below 1 for less (default: 1)"
-            self.add_option("--temperature", positive_float, "T", help, type=float)
+            self.add_option("--temperature", search_options.temperature, "T", help, type=float)
             help = "draw from the K most probable tokens (default: all)"
-            self.add_option("--top-k", positive_int, "K", help, type=int)
+            self.add_option("--top-k", search_options.top_k, "K", help, type=int)
             help = (
                 "draw from the most probable tokens that have the probability P together "
                 "(default: 1)"
             )
-            self.add_option("--top-p", fraction, "P", help, type=float)
+            self.add_option("--top-p", search_options.top_p, "P", help, type=float)
             help = "seed of the random numbers (default: 0)"
             self.add_option("--seed", seed, "N", help, type=int)
 
@@ -335,6 +327,11 @@ def check_needs(options: argparse.Namespace, names: Iterable[str], needed: str) 
 def check_options(options: argparse.Namespace) -> None:
     """Checks the values of options, that standard input is read once, and that standard output is
     not closed."""
+    # Before all other checks, because the operating system takes no such path.
+    for name, values in vars(options).items():
+        for value in values if isinstance(values, list) else [values]:
+            if isinstance(value, str):
+                text(f"--{name.replace('_', '-')}", value)
     given = _given(options)
     for name, value in given:
         options.checks[name](name, value)

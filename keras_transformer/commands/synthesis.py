@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 from typing import Literal
 
-from ..checks import positive_int, probability, require
+from ..checks import positive_int, probability
 from ..config.sections import AugmentConfig
 from ..errors import ConfigError, InvalidFileError
 from ..runtime.packages import tensorflow_backend
@@ -18,7 +18,7 @@ from .options import (
     output_name,
     seed,
 )
-from .trained import load_translator, read_trained, sampling_of
+from .trained import check_n_best, load_translator, read_trained, sampling_of
 
 _SHARES = {
     "upper_case": "UPPER CASE, on both sides",
@@ -52,7 +52,7 @@ def add_synthesize_options(parser: Parser) -> None:
         parser.add_option("--n-best", positive_int, "N", help, type=int)
         help = "compare sentences by sentence BLEU or chrF (default: bleu)"
         parser.add_argument("--metric", choices=("bleu", "chrf"), help=help)
-    # Not chosen by a measurement, because a resumed run must use the same precision.
+    # Not chosen by the device, because a run that is resumed on another one must not change it.
     parser.add_precision(
         "bfloat16 is faster on processors with instructions for it (default: float32)"
     )
@@ -79,9 +79,8 @@ def run_synthesize(options: argparse.Namespace) -> None:
     )
     check_outputs(options, [source, target], state)
     trained = read_trained(options.model_dir, options)
-    beam_size = trained.decoding.beam_size
-    n_best = 1 if options.target is None else options.n_best or beam_size
-    require(n_best <= beam_size, "--n-best", f"at most the beam size {beam_size}", n_best)
+    n_best = 1 if options.target is None else options.n_best or trained.decoding.beam_size
+    check_n_best(n_best, trained, options)
     from keras_transformer.training.text.text_files import read_lines_or_pairs, read_texts
 
     # Errors in files are found before TensorFlow is loaded.

@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING, Literal
 
 from ..checks import number, positive_int, require, text_not_empty
-from ..config import DataConfig
+from ..config import Config, DataConfig
 from ..errors import ConfigError
 from ..runtime.packages import tensorflow_backend
 from ..runtime.standard_streams import write_lines
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from keras_transformer.training.text.corpus import SentencePairs
     from keras_transformer.training.text.filters import HeldOut
     from keras_transformer.training.text.text_files import Corpus
+
+    from ..model_dir import ModelDir
 
 
 # TensorFlow takes a while to set up each part of a CPU.
@@ -123,11 +125,12 @@ def add_check_data_options(parser: Parser) -> None:
 def run_check_data(options: argparse.Namespace) -> None:
     """Print statistics of a parallel text, and what filters would remove."""
     check_text_options(options)
-    from keras_transformer.training.recipe import load_recipe
+    from keras_transformer.training.recipe import load_recipe, naming_origins
     from keras_transformer.training.text.check_data import check_data, report_lines
 
     data = load_recipe(options.config, options.set).data
-    reports = {"training": check_data(_corpora(options, "train"), data, _held_out(options))}
+    with naming_origins(options.config, options.set):
+        reports = {"training": check_data(_corpora(options, "train"), data, _held_out(options))}
     if corpora := _corpora(options, "validation"):
         reports["validation"] = check_data(corpora)
     if options.json:
@@ -138,7 +141,8 @@ def run_check_data(options: argparse.Namespace) -> None:
 
 def add_train_options(parser: Parser) -> None:
     parser.example = (
-        "--source train.en --target train.de --valid-fraction 0.01 --model-dir models/en-de"
+        "--source train.en --target train.de --valid-fraction 0.01 --model-dir models/en-de "
+        "--config demo"
     )
     _add_text_options(parser)
     with parser.group("training run"):
@@ -157,6 +161,8 @@ def add_train_options(parser: Parser) -> None:
         )
         parser.add_flag("--print-config", "print the recipe with every key, and do not train")
     parser.epilog = (
+        "The example trains a small model in minutes, on a laptop too. Without --config, the "
+        "paper's base model is trained, which takes days without a GPU. "
         "To resume a training run that was stopped, run the same command again. Ctrl-C (SIGINT) "
         "and SIGTERM stop it "
         "after the current step, which is saved; a second one stops it at once. Exit codes: 0 if "
@@ -181,7 +187,7 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
     # Training is faster with oneDNN, which TensorFlow leaves off on processors without instructions
     # for int8.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-    from keras_transformer.training.recipe import load_recipe, recipe_of
+    from keras_transformer.training.recipe import load_recipe, naming_origins, recipe_of
 
     init_from = None
     if options.init_from is not None:
@@ -198,6 +204,17 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
         return
     if init_from is not None:
         init_from.weights_path()
+    # Some values do not fit the text.
+    with naming_origins(options.config, options.set, init_from):
+        _train_as(config, options, interruption, init_from)
+
+
+def _train_as(
+    config: Config,
+    options: argparse.Namespace,
+    interruption: "Interruption",
+    init_from: "ModelDir | None",
+) -> None:
     # Errors in files are found before TensorFlow is loaded.
     text = None if options.tfds else _read_text(options, config.data)
     with tensorflow_backend():

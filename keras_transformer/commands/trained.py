@@ -2,17 +2,18 @@
 in blocks."""
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from ..checks import shown
+from ..checks import require, shown
 from ..config import Config, DecodingConfig
 from ..config.sections import MAX_TERMS
 from ..config.values import Language, Precision, PrecisionOrAuto, listed
-from ..errors import ConfigError, InvalidFileError
+from ..errors import ConfigError, InvalidFileError, naming_source
 from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-# Of a file of terms: 200 for each.
+# 5,000 terms of 200 characters each.
 _MAX_CHARACTERS = 1_000_000
 # Bounds the memory that a block takes.
 LINES_PER_BLOCK = 1024
@@ -67,7 +68,9 @@ def read_trained(path: str, options: argparse.Namespace) -> Trained:
         changes["keep"] = [*(config.decoding.keep or ()), *keep]
     if glossary := glossary_of(options):
         changes["terms"] = {**(config.decoding.terms or {}), **glossary}
-    decoding = dataclasses.replace(config.decoding, **changes)
+    added = [f"--{name}" for name in ("keep", "terms") if name in changes]
+    with naming_source(", ".join(added)) if added else contextlib.nullcontext():
+        decoding = dataclasses.replace(config.decoding, **changes)
     # In the other formats of an export, the caller puts the tag in front of each source.
     uses_tag = given.get("format", "saved-model") == "saved-model"
     if uses_tag and decoding.tag is None and config.data.tags and None not in config.data.tags:
@@ -138,20 +141,35 @@ def _numbered_lines(path: str, content: str) -> list[tuple[int, str]]:
             )
     if not lines:
         raise InvalidFileError(f"{path}: the file must have {content} in a line")
+    for number, line in lines:
+        if "\0" in line:
+            raise InvalidFileError(
+                f"{path}, line {number}: a line must not have a NUL character; received "
+                f"{shown(line)}"
+            )
     return lines
+
+
+def check_n_best(n_best: int, trained: Trained, options: argparse.Namespace) -> None:
+    """Raises a ConfigError if more translations are asked for than the search keeps."""
+    beam_size = trained.decoding.beam_size
+    limit = f"--beam-size={beam_size}"
+    if options.beam_size is None:
+        limit = f"decoding.beam_size={beam_size} of {trained.model_dir.config_path}"
+    require(n_best <= beam_size, "--n-best", f"at most {limit}", n_best)
 
 
 def load_translator(trained: Trained, language: Language | None = None) -> "Translator":
     """Loads TensorFlow and the model. The log says why a precision was chosen."""
     with tensorflow_backend():
         from ..runtime.device import choose_precision, divide_cores
-        from ..translation.search import PARALLEL_SEARCHES, TOKENS_PER_STEP
+        from ..translation.search import PARALLEL_SEARCHES
         from ..translation.translator import Translator
 
         divide_cores(PARALLEL_SEARCHES)
         precision, reason = trained.precision, ""
         if precision == "auto":
-            chosen, reason = choose_precision(trained.config.model, TOKENS_PER_STEP)
+            chosen, reason = choose_precision()
             # float16 is chosen for training only.
             precision = cast(Precision, chosen)
     if reason:

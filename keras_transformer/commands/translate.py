@@ -12,7 +12,7 @@ import typing
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..checks import non_negative_int, picture_path, positive_int, require
+from ..checks import non_negative_int, picture_path, positive_int
 from ..config.model import AttentionKind, AttentionView, head_choice, layer_choice
 from ..config.values import Language
 from ..errors import ConfigError, InvalidFileError
@@ -30,7 +30,14 @@ from .options import (
     sentence_to_translate,
     servable_path,
 )
-from .trained import LINES_PER_BLOCK, load_translator, log_truncated, read_trained, sampling_of
+from .trained import (
+    LINES_PER_BLOCK,
+    check_n_best,
+    load_translator,
+    log_truncated,
+    read_trained,
+    sampling_of,
+)
 
 if TYPE_CHECKING:
     from ..serving.server import RestApi
@@ -73,13 +80,7 @@ def run_translate(options: argparse.Namespace) -> None:
     ):
         raise ConfigError("--documents cannot be combined with --sample, --n-best or --prefix")
     trained = read_trained(options.model_dir, options)
-    beam_size = trained.decoding.beam_size
-    require(
-        (options.n_best or 1) <= beam_size,
-        "--n-best",
-        f"at most the beam size {beam_size}",
-        options.n_best,
-    )
+    check_n_best(options.n_best or 1, trained, options)
     standard_input()
     translator = load_translator(trained)
     bar = ProgressBar("translating", "lines")
@@ -261,7 +262,8 @@ def run_serve(options: argparse.Namespace) -> None:
     except OSError as error:
         raise ConfigError(f"--port {options.port}: {error.strerror}") from None
     address = f"http://127.0.0.1:{server.server_port}/"
-    write_lines([f"{address} translates; REST: {address}v1/models/{api.name}:predict"])
+    rest = f"{address.removesuffix('/')}{api.url_path}:predict"
+    write_lines([f"{address} translates; REST: {rest}"])
     with server:
         server.serve_forever()
 

@@ -12,7 +12,7 @@ often from `keras_transformer/checks.py`; rules about several fields are in `__p
 
 import dataclasses
 import functools
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from ..checks import (
     boolean,
@@ -20,7 +20,6 @@ from ..checks import (
     fraction,
     integer,
     list_of,
-    ngram_size,
     non_negative_float,
     non_negative_int,
     number,
@@ -30,12 +29,15 @@ from ..checks import (
     probability,
     rate,
     require,
+    shown,
     text,
     text_not_blank,
     text_not_empty,
+    utf_8,
 )
 from ..errors import ConfigError
-from .model import MAX_LENGTH, TransformerConfig
+from . import search_options
+from .model import TransformerConfig
 from .values import TrainingPrecision, check_fields, checked, tag
 
 LearnedTokenizerKind = Literal["bpe", "unigram", "wordpiece"]
@@ -69,12 +71,12 @@ class TokenizerConfig:
         check_fields(self, "tokenizer")
 
 
-# The memory of a search grows with each hypothesis, which has a score for each token.
-MAX_BEAM_SIZE = 1000
-# With larger powers, `((5 + length) / 6) ** length_penalty` would overflow float32.
-MAX_LENGTH_PENALTY = 5
 # Finding many more terms in a text takes too long.
 MAX_TERMS = 5000
+
+
+def _kept_term(name: str, value: Any) -> Any:
+    return utf_8(name, text_not_blank(name, value))
 
 
 def _glossary(name: str, value: Any, *, optional: bool = False) -> Any:
@@ -82,6 +84,9 @@ def _glossary(name: str, value: Any, *, optional: bool = False) -> Any:
     is_glossary = is_glossary and all(map(_is_term, (*value, *value.values())))
     rule = "a mapping of one or more terms to their translations, without white space around them"
     require(is_glossary or (optional and value is None), name, rule, value)
+    for term, translation in (value or {}).items():
+        utf_8(name, term)
+        utf_8(f"{name}[{shown(term)}]", translation)
     return value
 
 
@@ -106,7 +111,7 @@ class DecodingConfig:
             tokens twice; at most 100. For models that repeat themselves. Defaults to 0: n-grams
             may be repeated.
         repetition_penalty: float. Above 1 to make tokens that a translation has already less
-            probable, at most 100. Defaults to 1: no penalty.
+            probable; 0.01 to 100. Defaults to 1: no penalty.
         min_length: int. The fewest tokens of a translation that is not empty, with its end token;
             at most 1,000,000. Defaults to 0.
         shortlist: bool. Whether training ends with a shortlist, which makes translation faster: for
@@ -127,18 +132,17 @@ class DecodingConfig:
         ConfigError: A value breaks its rule.
     """
 
-    beam_size: int = checked(4, positive_int, at_most=MAX_BEAM_SIZE)
-    length_penalty: float = checked(0.6, non_negative_float, at_most=MAX_LENGTH_PENALTY)
-    max_extra_tokens: int = checked(50, non_negative_int, at_most=MAX_LENGTH)
+    beam_size: int = checked(4, search_options.beam_size)
+    length_penalty: float = checked(0.6, search_options.length_penalty)
+    max_extra_tokens: int = checked(50, search_options.fewest_new_tokens)
     forbidden_tokens: str = checked("none", one_of, choices=("none", "special", "unknown"))
-    no_repeat_ngram_size: int = checked(0, ngram_size)
-    # Logits are multiplied by it in float32, which much larger values would overflow.
-    repetition_penalty: float = checked(1.0, positive_float, at_most=100)
-    min_length: int = checked(0, non_negative_int, at_most=MAX_LENGTH)
+    no_repeat_ngram_size: int = checked(0, search_options.no_repeat_ngram_size)
+    repetition_penalty: float = checked(1.0, search_options.repetition_penalty)
+    min_length: int = checked(0, search_options.fewest_new_tokens)
     shortlist: bool = checked(False, boolean)
     tag: str | None = checked(None, tag, optional=True)
     placeholders: bool = checked(False, boolean)
-    keep: list[str] | None = checked(None, list_of, item=text_not_blank, optional=True)
+    keep: list[str] | None = checked(None, list_of, item=_kept_term, optional=True)
     terms: dict[str, str] | None = checked(None, _glossary, optional=True)
 
     def __post_init__(self) -> None:
@@ -192,9 +196,10 @@ class TrainingConfig:
             projection that shares them; "encoder", its layers; or "both". To fine-tune on little
             text. Defaults to "none".
         precision: "float32", "bfloat16" or "float16" (both mixed: weights stay in float32), or
-            "auto": the one in which the device multiplies fastest; float16 only on GPUs that do not
-            have bfloat16. In float16, gradients are scaled to its small range. A step in which one
-            still overflows is skipped: it counts, but changes no weights. Defaults to "auto".
+            "auto": bfloat16 on CPUs with AMX and on GPUs of compute capability 8.0 and later,
+            float16 on GPUs of 7.0 to 7.9, otherwise float32. In float16, gradients are scaled to
+            its small range. A step in which one still overflows is skipped: it counts, but changes
+            no weights. Defaults to "auto".
         validate_every: int. Updates between validations, which save a checkpoint. Defaults to 1000.
         validate_by: "perplexity", or "bleu", which translates the validation text by greedy search:
             the score by which checkpoints are compared. Defaults to "perplexity".
@@ -312,7 +317,8 @@ class AugmentConfig:
         check_fields(self, "data.augment")
         cases = self.upper_case + self.title_case + self.lower_case
         # Rounding may make a sum that should be 1 a little larger.
-        require(cases <= 1 + 1e-9, "upper_case + title_case + lower_case", "at most 1", cases)
+        name = "data.augment.upper_case + title_case + lower_case"
+        require(cases <= 1 + 1e-9, name, "at most 1", cases)
 
     def __bool__(self) -> bool:
         """Whether anything changes."""
@@ -346,6 +352,13 @@ class DataConfig:
         terms: float. The share of the pairs in whose sources the translations of some words or
             phrases are written beside them, drawn anew in each epoch, so that translations follow a
             glossary; at least 0 and below 1, such as 0.1. Defaults to 0: none.
+        normalize: "nfc", "nfkc", "none" or None. The normal form of Unicode (UAX #15) into which
+            the model brings every text first, in training and whenever it translates. "nfc" joins
+            a letter and its accents into one character, as most programs write them. "nfkc" also
+            replaces half-width and full-width forms, ligatures and circled numbers by plain
+            characters, so that translations have none of them. "none" leaves texts as they are.
+            Placeholders always keep their text as it is. Defaults to None: a new model has "nfc",
+            and a training run that is resumed or starts from a model has that model's.
         scores: list of str or None. For each corpus, a file with a number for each pair, such as
             `score` prints; None for a corpus without one, all of whose pairs pass. Defaults to
             None: no scores.
@@ -375,6 +388,7 @@ class DataConfig:
     tags: list[str | None] | None = checked(None, list_of, item=_tag_or_none, optional=True)
     valid_tags: list[str | None] | None = checked(None, list_of, item=_tag_or_none, optional=True)
     terms: float = checked(0.0, rate)
+    normalize: str | None = checked(None, one_of, choices=("nfc", "nfkc", "none"), optional=True)
     scores: list[str | None] | None = checked(None, list_of, item=_file_or_none, optional=True)
     min_score: float | None = checked(None, finite_number, optional=True)
     min_characters: int | None = checked(None, positive_int, optional=True)
@@ -400,6 +414,11 @@ class DataConfig:
             require(fewest <= most, "data.min_characters", f"at most max_characters={most}", fewest)
         are_known = {*(self.valid_tags or ())} <= {None, *(self.tags or ())}
         require(are_known, "data.valid_tags", "among data.tags", self.valid_tags)
+
+    @property
+    def normalization(self) -> Literal["nfc", "nfkc", "none"]:
+        """The normal form of a trained model; models of earlier releases do not name one."""
+        return cast(Literal["nfc", "nfkc", "none"], self.normalize or "none")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,12 +3,12 @@
 import contextlib
 import os
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, NoReturn
 
 import yaml
 
-from ..checks import shown
+from ..checks import may_be_path, shown
 from ..errors import ConfigError
 
 _MAX_CHARACTERS = 20_000
@@ -37,6 +37,8 @@ class _Loader(yaml.SafeLoader):
         self.depth -= 1
         if isinstance(event, yaml.AliasEvent) and not isinstance(node, yaml.ScalarNode):
             _refuse("an alias may stand for a single value only", event)
+        if isinstance(node, yaml.ScalarNode) and not may_be_path(node.value):
+            _refuse("a text must be Unicode without NUL characters", event)
         return node
 
     def construct_mapping(
@@ -96,14 +98,7 @@ _Dumper.add_representer(str, _represent_text)
 def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Reads a YAML file's mapping without checking its keys; an empty file is an empty mapping."""
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(_MAX_CHARACTERS + 1)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text") from None
-    try:
-        values = _parse(text)
+        values = _parse(_read(path))
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError(f"{path}{line}: cannot be read as YAML ({error.problem})") from None
@@ -111,6 +106,25 @@ def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: the file must hold a mapping; received {type(values).__name__}")
     return values
+
+
+def lines_of_keys(path: str | os.PathLike[str]) -> dict[str, int]:
+    """Returns the line of each key of a file that `read_sections` has read, by its whole name.
+
+    The name of a key in a section is, for example, "model.d_model". The mapping is empty if the
+    file cannot be read again, as a pipe.
+    """
+    lines: dict[str, int] = {}
+
+    def add(node: yaml.Node | None, prefix: str) -> None:
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else []:
+            if isinstance(key, yaml.ScalarNode):
+                lines[prefix + key.value] = key.start_mark.line + 1
+                add(value, f"{prefix}{key.value}.")
+
+    with contextlib.suppress(ConfigError, yaml.YAMLError):
+        add(yaml.compose(_read(path), _Loader), "")
+    return lines
 
 
 def yaml_of(sections: Mapping[str, object]) -> str:
@@ -135,14 +149,14 @@ def parse_value(text: str) -> Any:
         ) from None
 
 
-@contextlib.contextmanager
-def naming_source(source: object) -> Iterator[None]:
-    """Puts the file, or whatever else a value comes from, in front of the message of a
-    ConfigError."""
+def _read(path: str | os.PathLike[str]) -> str:
     try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
+        with open(path, encoding="utf-8") as file:
+            return file.read(_MAX_CHARACTERS + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8 text") from None
 
 
 def _parse(text: str) -> Any:

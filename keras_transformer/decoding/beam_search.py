@@ -7,7 +7,8 @@ from typing import Annotated, Generic, NamedTuple
 import numpy as np
 from keras import ops
 
-from ..checks import integer, non_negative_float, positive_int, require
+from ..checks import integer, require
+from ..config import search_options
 from ..gather import gather_in_rows
 from ..tensors import Dimension, Tensor, reshape_inferring
 from .constraints import NO_CONSTRAINTS, Constraints, History, is_any_of
@@ -76,8 +77,8 @@ def beam_search(
             n), of which the state knows all but the last, which is at position 0. Negative ids are
             padding.
         end_id: the token that ends a sequence, or several of which each does.
-        beam_size: hypotheses that are continued at each step. Defaults to 4.
-        length_penalty: at least 0. At 0 the log probability ranks the sequences; the higher, the
+        beam_size: hypotheses that are continued at each step, at most 1,000. Defaults to 4.
+        length_penalty: 0 to 5. At 0 the log probability ranks the sequences; the higher, the
             better longer ones rank. Defaults to 0.6.
         n_best: sequences to return, at most `beam_size`. Defaults to 1.
         constraints: which tokens may be chosen. Defaults to no constraints.
@@ -102,8 +103,8 @@ def beam_search(
 
         That is log 0.3; greedy search finds 0.6 * 0.4 = 0.24.
     """
-    beam_size = positive_int("beam_size", beam_size)
-    length_penalty = non_negative_float("length_penalty", length_penalty)
+    beam_size = search_options.beam_size("beam_size", beam_size)
+    length_penalty = search_options.length_penalty("length_penalty", length_penalty)
     n_best = integer("n_best", n_best)
     require(1 <= n_best <= beam_size, "n_best", f"from 1 to beam_size={beam_size}", n_best)
     max_lengths, max_length, start_ids, end_ids = check_search_arguments(

@@ -9,7 +9,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from ..checks import ngram_size, non_negative_int, positive_float, require
+from ..checks import require
+from ..config import search_options
 from ..errors import ConfigError
 from ..gather import gather_in_rows, take_rows
 from ..tensors import Dimension, Tensor, last_size, reshape_inferring
@@ -55,8 +56,8 @@ class Constraints(NamedTuple):
     Attributes:
         repetition_penalty: above 1 to make tokens less probable that a sequence has already, those
             that it starts with included: their logits are divided by it if they are positive,
-            multiplied by it otherwise (Keskar et al., "CTRL", 2019, section 4.1). Defaults to 1: no
-            penalty.
+            multiplied by it otherwise (Keskar et al., "CTRL", 2019, section 4.1); 0.01 to 100.
+            Defaults to 1: no penalty.
         no_repeat_ngram_size: no sequence, with the tokens that it starts with, has the same n-gram
             of this size, at most 100, twice. Defaults to 0: n-grams may be repeated.
         min_length: the fewest tokens, including the end token: no sequence ends before, unless it
@@ -84,10 +85,10 @@ class Constraints(NamedTuple):
         """Raises a ConfigError if a value breaks its rule; the values of tensors may not be known
         yet."""
         if not ops.is_tensor(self.repetition_penalty):
-            positive_float("repetition_penalty", self.repetition_penalty)
-        ngram_size("no_repeat_ngram_size", self.no_repeat_ngram_size)
+            search_options.repetition_penalty("repetition_penalty", self.repetition_penalty)
+        search_options.no_repeat_ngram_size("no_repeat_ngram_size", self.no_repeat_ngram_size)
         if not ops.is_tensor(self.min_length):
-            non_negative_int("min_length", self.min_length)
+            search_options.fewest_new_tokens("min_length", self.min_length)
         processor = self.logits_processor
         is_function = processor is None or callable(processor)
         require(is_function, "logits_processor", "a function or None", processor)

@@ -5,7 +5,8 @@ from typing import Annotated
 
 from keras import ops
 
-from ..checks import fraction, plain, positive_float, positive_int
+from ..checks import plain
+from ..config import search_options
 from ..gather import gather_in_rows
 from ..tensors import Dimension, Tensor, last_size
 from .constraints import NO_CONSTRAINTS, Constraints
@@ -86,8 +87,8 @@ def choose_at_random(
 ) -> Choose:
     """Returns the function that draws the next tokens; the arguments are those of `sample`."""
     check_sampling(temperature, top_k, top_p)
-    # The softmax of logits that are divided by less, or by infinity, is not finite on every
-    # backend.
+    # The value of a tensor is not checked: the softmax of logits that are divided by less, or by
+    # infinity, is not finite on every backend.
     temperature = ops.clip(ops.convert_to_tensor(temperature, "float32"), 1e-10, 1e20)
     numbers = uniform_numbers(plain(seed), rows, plain(max_length))
 
@@ -105,10 +106,10 @@ def check_sampling(
     """Raises a ConfigError if an argument of `sample` breaks its rule; the values of tensors may
     not be known yet."""
     if not ops.is_tensor(temperature):
-        positive_float("temperature", temperature)
-    positive_int("top_k", top_k, optional=True)
+        search_options.temperature("temperature", temperature)
+    search_options.top_k("top_k", top_k)
     if not ops.is_tensor(top_p):
-        fraction("top_p", top_p, optional=True)
+        search_options.top_p("top_p", top_p)
 
 
 def draw(

@@ -36,8 +36,9 @@ from typing import TYPE_CHECKING
 
 from ..checks import require
 from ..config import Config, TransformerConfig
+from ..config.origins import naming_line
 from ..config.values import from_dict
-from ..config.yaml_file import naming_source, read_sections, yaml_of
+from ..config.yaml_file import read_sections, yaml_of
 from ..errors import ConfigError, DamagedFileError, Error, InvalidFileError, MemoryLimitError
 from .files import (
     UNREADABLE,
@@ -147,7 +148,7 @@ class ModelDir:
                 "create one with train or import"
             )
         sections = read_sections(self.config_path)
-        with naming_source(self.config_path):
+        with naming_line(self.config_path):
             version = sections.pop("format_version", None)
             rule = f"{_FORMAT_VERSION}, the one that this release of keras3-transformer reads"
             require(version == _FORMAT_VERSION, "format_version", rule, version)

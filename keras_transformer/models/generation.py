@@ -82,14 +82,14 @@ def generate(
             source, with a row for each prompt; a list of lists is padded with `padding_id`. A
             dict from names of inputs, if there are several; a model that is not functional is
             called with them as further arguments. Defaults to None.
-        max_new_tokens: int. The most tokens that continue a prompt.
+        max_new_tokens: int. The most tokens that continue a prompt; at most 1,000,000.
         stop_ids: int or sequence of ints. The tokens that end a text. Defaults to none.
         padding_id: int or None. The token id that pads prompts and results; it is not generated.
             None if there is none. Defaults to 0.
         forbidden_ids: sequence of ints. Tokens that are not generated. Defaults to none.
-        beam_size: int. Hypotheses of beam search. Defaults to 1: greedy search.
-        length_penalty: float. For beam search: 0 ranks by probability, more favours longer texts.
-            Defaults to 0.
+        beam_size: int. Hypotheses of beam search, at most 1,000. Defaults to 1: greedy search.
+        length_penalty: float. For beam search: 0 ranks by probability, more favours longer texts;
+            at most 5. Defaults to 0.
         temperature: float or None. For sampling: below 1 for more probable tokens, above 1 for more
             variety. Defaults to None: 1.
         top_k: int or None. For sampling: only so many of the most probable tokens are drawn.
@@ -97,7 +97,7 @@ def generate(
         top_p: float or None. For sampling: only the most probable tokens that together have this
             probability are drawn, see `keras_transformer.decoding.sample`. Defaults to None: all.
         repetition_penalty: float. Above 1 it makes tokens less probable that the prompt or the new
-            text has, see `keras_transformer.decoding.Constraints`. Defaults to 1.
+            text has, see `keras_transformer.decoding.Constraints`; 0.01 to 100. Defaults to 1.
         no_repeat_ngram_size: int. No n-gram of this size, at most 100, occurs twice, in prompt and
             text together. Defaults to 0: n-grams may be repeated.
         min_new_tokens: int. No text ends before it has this many new tokens, including the stop

@@ -8,15 +8,11 @@ import numpy as np
 from keras import ops
 
 from ..checks import (
-    fraction,
     integer,
-    ngram_size,
-    non_negative_float,
     non_negative_int,
-    positive_float,
-    positive_int,
     require,
 )
+from ..config import search_options
 from ..decoding import Constraints
 from ..decoding.logits_processor import LogitsProcessor
 from ..errors import ConfigError
@@ -93,20 +89,22 @@ def make_request(
     Raises:
         ConfigError: An argument breaks its rule.
     """
-    max_new_tokens = positive_int("max_new_tokens", max_new_tokens)
-    beam_size = positive_int("beam_size", beam_size)
-    length_penalty = float(non_negative_float("length_penalty", length_penalty))
-    temperature = positive_float("temperature", temperature, optional=True)
-    top_k = positive_int("top_k", top_k, optional=True)
-    top_p = fraction("top_p", top_p, optional=True)
-    repetition_penalty = positive_float("repetition_penalty", repetition_penalty)
+    max_new_tokens = search_options.most_new_tokens("max_new_tokens", max_new_tokens)
+    beam_size = search_options.beam_size("beam_size", beam_size)
+    length_penalty = float(search_options.length_penalty("length_penalty", length_penalty))
+    temperature = search_options.temperature("temperature", temperature, optional=True)
+    top_k = search_options.top_k("top_k", top_k)
+    top_p = search_options.top_p("top_p", top_p)
+    repetition_penalty = search_options.repetition_penalty("repetition_penalty", repetition_penalty)
     seed = integer("seed", seed, optional=True)
     forbidden_ids = token_ids("forbidden_ids", forbidden_ids)
     if padding_id is not None:
         forbidden_ids = (non_negative_int("padding_id", padding_id), *forbidden_ids)
     constraints = Constraints(
-        no_repeat_ngram_size=ngram_size("no_repeat_ngram_size", no_repeat_ngram_size),
-        min_length=non_negative_int("min_new_tokens", min_new_tokens),
+        no_repeat_ngram_size=search_options.no_repeat_ngram_size(
+            "no_repeat_ngram_size", no_repeat_ngram_size
+        ),
+        min_length=search_options.fewest_new_tokens("min_new_tokens", min_new_tokens),
         forbidden_ids=forbidden_ids,
         logits_processor=logits_processor,
     )

@@ -32,6 +32,11 @@ EXTRAS = {
 }
 
 
+def how_to_install(extra: str) -> str:
+    """Returns what to type to install an extra. The package itself is not on PyPI."""
+    return f"in your clone of the repository, run pip install -e '.[{extra}]'"
+
+
 @contextlib.contextmanager
 def missing_packages_named() -> Iterator[None]:
     """Names the extra of a package that the block imports and that is not installed.
@@ -45,11 +50,10 @@ def missing_packages_named() -> Iterator[None]:
         name = (error.name or "").partition(".")[0]
         for extra, packages in EXTRAS.items():
             if name in packages:
-                message = (
-                    f"this needs the package {name}, which is not installed: "
-                    f"pip install 'keras3-transformer[{extra}]'"
-                )
-                raise MissingPackageError(message, name=error.name) from error
+                message = f"this needs the package {name}, which is not installed: "
+                raise MissingPackageError(
+                    message + how_to_install(extra), name=error.name
+                ) from error
         raise
 
 

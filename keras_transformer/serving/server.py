@@ -111,6 +111,12 @@ class RestApi(NamedTuple):
     max_rows: int = MAX_ROWS
     version: int = 1
 
+    @property
+    def url_path(self) -> str:
+        """The path of the model in an address: bytes that are not ASCII are encoded."""
+        name = urllib.parse.quote(self.name, safe="", errors="surrogateescape")
+        return f"/v1/models/{name}"
+
     def get(self, path: str) -> dict[str, object]:
         """Answers a GET request: whether the model is there."""
         self._check_path(path, "")
@@ -423,7 +429,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _ask(
         self, function: Callable[..., dict[str, object]], *arguments: bytes
     ) -> dict[str, object]:
-        path = urllib.parse.unquote(self.path.partition("?")[0])
+        path = urllib.parse.unquote(self.path.partition("?")[0], errors="surrogateescape")
         if not path.startswith("/v1/"):
             raise RequestError("Not Found", HTTPStatus.NOT_FOUND)
         try:
@@ -442,7 +448,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         retry_seconds: int = 0,
     ) -> None:
         text = json.dumps(content, indent=4, ensure_ascii=False)
-        self._send("application/json", text.encode(), status, retry_seconds)
+        self._send("application/json", text.encode(errors="replace"), status, retry_seconds)
 
     def _send(
         self,

@@ -26,8 +26,6 @@ POSITIONS_PER_BATCH = 4096
 PARALLEL_SEARCHES = 4
 # To use two cores, a request is divided in half, unless that makes batches smaller than this.
 MIN_TEXTS_PER_BATCH = 16
-# Tokens that a step of a search usually computes: a beam of 4 for each of 32 texts.
-TOKENS_PER_STEP = 128
 # What `decoding.forbidden_tokens` stands for.
 _FORBIDDEN_IDS: dict[str, tuple[int, ...]] = {
     "none": (),
@@ -70,7 +68,7 @@ class Sampling(NamedTuple):
     def inputs(self) -> dict[str, Tensor]:
         """Checks the values and returns those that are inputs of a graph as tensors."""
         integer("seed", self.seed)
-        integer("first_row", self.first_row)
+        integer("first_row", self.first_row, at_least=0, at_most=2**31 - 1)
         check_sampling(self.temperature, self.top_k, self.top_p)
         # As int32, a seed of 2**31 or more becomes negative.
         seed = np.array(int(cast(int, self.seed)) % 2**32, "uint32").astype("int32")

@@ -20,6 +20,7 @@ from fresh_process import run_python
 
 from keras_transformer import TransformerConfig
 from keras_transformer.commands.main import COMMANDS, main
+from keras_transformer.commands.options import Parser
 from keras_transformer.config import Config, DataConfig, TrainingConfig
 from keras_transformer.errors import ConfigError, DivergedError, LockedError, MemoryLimitError
 from keras_transformer.model_dir import ModelDir
@@ -86,8 +87,9 @@ MISTAKES = {
     "translate --length-penalty nan": "--length-penalty must be at least 0 and finite; received",
     "translate --length-penalty 5.1": "--length-penalty must be at most 5; received "
     "--length-penalty=5.1",
-    "translate --n-best 5": "--n-best must be at most the beam size 4; received --n-best=5",
-    "translate --n-best 4 --beam-size 2": "--n-best must be at most the beam size 2; received",
+    "translate --n-best 5": "--n-best must be at most decoding.beam_size=4 of trained/config.yaml; "
+    "received --n-best=5",
+    "translate --n-best 4 --beam-size 2": "--n-best must be at most --beam-size=2; received",
     "translate --seed 1": "--seed needs --sample",
     "translate --sample --n-best 2": "give either --sample or --n-best",
     "translate --documents --sample": "--documents cannot be combined with --sample, --n-best or "
@@ -148,7 +150,7 @@ MISTAKES = {
     f"train {FOUR} --config absent.yaml": "absent.yaml: No such file or directory",
     f"train {FOUR} --config multi3k": "--config must be a .yaml file or one of annotated, demo, "
     "fine-tune",
-    f"train {FOUR} --config key.yaml": "key.yaml: unknown configuration key 'training.step'; did "
+    f"train {FOUR} --config key.yaml": "key.yaml, line 2: unknown configuration key 'training.step'; did "
     "you mean 'st",
     f"train {FOUR} --config open.yaml": "open.yaml, line 3: cannot be read as YAML",
     f"train {FOUR} --set d_model=8": "--set must be given SECTION.KEY=VALUE; received 'd_model=8'",
@@ -222,6 +224,40 @@ def test_mistakes_are_found_before_tensorflow_is_loaded(text, tmp_path):
         assert message.count("\n") == 1 and expected in message, command
         assert message.startswith(f"keras-transformer {command.split()[0]}: error: "), message
         assert code == (2 if message.endswith(" --help)\n") else 1)
+
+
+def text_options():
+    """Each option of each command that takes a text or a path, with an example of its command."""
+    for command, (add_options, _) in COMMANDS.items():
+        parser = Parser(prog=command)
+        add_options(parser)
+        example, _, _ = parser.example.partition(" <")
+        for action in parser._actions:
+            takes_text = action.nargs != 0 and action.type in (None, str) and not action.choices
+            if action.option_strings and takes_text:
+                yield [command, *shlex.split(example)], action.option_strings[0]
+
+
+@pytest.mark.parametrize("value", ["a\0.html", "a\ud800.html"])
+def test_no_option_takes_characters_that_no_path_has(value, fails):
+    options = [*text_options()]
+    assert len(options) > 60
+    for arguments, option in options:
+        # The last one counts.
+        message = fails(*arguments, option, value)
+        assert f"{option} must be Unicode text without NUL characters; received" in message
+
+
+@pytest.mark.parametrize("escape", ["\\0", "\\ud800"])
+def test_no_value_of_a_recipe_has_characters_that_no_path_has(escape, text, fails):
+    recipe = text("scores.yaml", f'data:\n  min_score: 1\n  scores: ["a{escape}"]\n')
+    arguments = ["train", "--print-config", "--config", recipe]
+    problem = "cannot be read as YAML (a text must be Unicode without NUL characters)"
+    assert f"{recipe}, line 3: {problem}" in fails(*arguments)
+    override = f'data.scores=["{escape}"]'
+    message = fails("train", "--print-config", "--set", override)
+    assert "a text must be Unicode without NUL characters" in message
+    assert "--set data.scores" in message
 
 
 OUTPUTS = {
@@ -325,8 +361,8 @@ def test_a_missing_package_of_a_format_is_named_with_its_extra(
         "export", "--model-dir", tmp_path, "--output", tmp_path / "out", "--format", format
     )
     assert message.endswith(
-        f"error: --format {format} needs the package {package}: pip install "
-        f"'keras3-transformer[{format}]'"
+        f"error: --format {format} needs the package {package}: in your clone of the repository, "
+        f"run pip install -e '.[{format}]'"
     )
 
 

@@ -147,8 +147,16 @@ CASES = {
     ),
     "text": (
         checks.text,
-        ["", "relu", np.str_("relu")],
-        [(value, "of type str") for value in (None, 1, b"relu", ["relu"])],
+        ["", "relu", np.str_("relu"), "caf\udce9"],
+        [
+            *((value, "of type str") for value in (None, 1, b"relu", ["relu"])),
+            *((value, "Unicode text without NUL characters") for value in ("a\0", "\ud800")),
+        ],
+    ),
+    "utf_8": (
+        checks.utf_8,
+        ["", "café", "\ufffe"],
+        [("caf\udce9", "valid UTF-8"), ("\0", "Unicode text without NUL characters")],
     ),
     "text_not_empty": (
         functools.partial(checks.text_not_empty, optional=True),

@@ -142,7 +142,7 @@ SCRIPT = "the name of a Unicode script, such as Latin, or several with commas"
         ("tokenizer", {"kind": "word"}, "one of bpe, unigram, wordpiece, sentencepiece"),
         ("tokenizer", {"vocab_size": 4}, "at least 5"),
         ("decoding", {"forbidden_tokens": "all"}, "one of none, special, unknown"),
-        ("decoding", {"repetition_penalty": 0}, "positive and finite"),
+        ("decoding", {"repetition_penalty": 0}, "at least 0.01"),
         ("decoding", {"no_repeat_ngram_size": -1}, "at least 0"),
         ("decoding", {"max_extra_tokens": -1}, "at least 0"),
         ("decoding", {"beam_size": 0}, "positive"),
@@ -212,19 +212,19 @@ def test_an_empty_or_missing_section_has_its_defaults(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("format_version: 2\nmodel: 5", "model must be a mapping; received model=5"),
-        ("[1]", "the file must hold a mapping; received list"),
+        ("format_version: 2\nmodel: 5", ", line 2: model must be a mapping; received model=5"),
+        ("[1]", ": the file must hold a mapping; received list"),
         (
             "format_version: 2\nmodle: {}",
-            "unknown configuration key 'modle'; did you mean 'model'?",
+            ", line 2: unknown configuration key 'modle'; did you mean 'model'?",
         ),
-        ("format_version: 2\ndecoding: {beam_size: 0}", "model.source_vocab_size is required"),
+        ("format_version: 2\ndecoding: {beam_size: 0}", ": model.source_vocab_size is required"),
     ],
 )
 def test_a_file_with_a_mistake_is_named(tmp_path, text, message):
     path = tmp_path / "config.yaml"
     path.write_text(text)
-    assert message_of(ModelDir(tmp_path).read_config) == f"{path}: {message}"
+    assert message_of(ModelDir(tmp_path).read_config) == f"{path}{message}"
 
 
 # The former name of the sliding window, r = 2w - 1.
@@ -240,7 +240,7 @@ def test_files_with_a_neighborhood_are_read_without_a_word(tmp_path, recwarn):
     assert ModelDir(tmp_path).read_config() == config
     path.write_text(text.replace("sliding_window: 5\n", "neighborhood: 8\n"))
     assert message_of(ModelDir(tmp_path).read_config) == (
-        f"{path}: model.neighborhood must be positive and odd; received model.neighborhood=8"
+        f"{path}, line 23: model.neighborhood must be positive and odd; received model.neighborhood=8"
     )
     assert not recwarn.list
 

@@ -10,9 +10,11 @@ import time
 import pytest
 import yaml
 
+from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.config.yaml_file import parse_value, read_sections
 from keras_transformer.errors import ConfigError
+from keras_transformer.model_dir import ModelDir
 from keras_transformer.training.recipe import load_recipe
 
 NINES = "".join(
@@ -24,7 +26,8 @@ MERGES = NINES.replace("[", "{<<: [").replace("]", "]}")
 
 @pytest.fixture
 def refused(tmp_path):
-    """Loads a recipe that must be rejected, and returns the message without the path."""
+    """Loads a recipe that must be rejected, and returns the message without the path, and without
+    the line of a value."""
 
     def load(text, *overrides):
         path = tmp_path / "recipe.yaml"
@@ -33,7 +36,8 @@ def refused(tmp_path):
             load_recipe(path, overrides)
         message = str(error.value)
         assert "\n" not in message and len(message) < 1000
-        return message.removeprefix(str(path)).removeprefix(": ")
+        message = message.removeprefix(str(path))
+        return re.sub(r"^(, line \d+)?: (?!cannot be read)", "", message)
 
     return load
 
@@ -301,7 +305,7 @@ def test_a_file_that_never_ends_is_refused(tmp_path):
         (
             "",
             ["model.dropout=2", "model.dropout=2"],
-            "--set model.dropout=2, --set model.dropout=2: model.dropout",
+            "--set model.dropout=2: model.dropout",
         ),
         (
             "training: []",
@@ -322,7 +326,7 @@ def test_a_file_that_never_ends_is_refused(tmp_path):
         (
             "",
             ["model.preset=big", "model.num_heads=7", "training.seed=5"],
-            "--set model.preset=big, --set model.num_h",
+            "--set model.preset=big, --set model.num_heads=7: model.d_model must be a multiple of",
         ),
         (
             "",
@@ -341,6 +345,102 @@ def test_the_file_or_the_override_is_blamed_where_the_value_came_from(
     refused, text, overrides, blamed
 ):
     assert refused(text, *overrides).startswith(blamed)
+
+
+RECIPE = """\
+model:
+  preset: tiny
+  num_heads: 4
+
+training:
+  average_last: 3
+  subword_dropout: 0.1
+data: {augment: {
+  upper_case: 0.6}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            "training.keep_checkpoints=2",
+            "LINE 6, --set training.keep_checkpoints=2: training.average_last must be at most "
+            "keep_checkpoints=2; received training.average_last=3",
+        ),
+        (
+            "model.d_model=30",
+            "--set model.d_model=30, LINE 3: model.d_model must be a multiple of num_heads=4 "
+            "unless key_dim is given; received model.d_model=30",
+        ),
+        (
+            "model.num_heads=3",
+            "LINE 2, --set model.num_heads=3: model.d_model must be a multiple of num_heads=3 "
+            "unless key_dim is given; received model.d_model=128",
+        ),
+        (
+            "training.average_last=6",
+            "--set training.average_last=6: training.average_last must be at most "
+            "keep_checkpoints=5; received training.average_last=6",
+        ),
+        (
+            "tokenizer.shared=false",
+            "--set tokenizer.shared=false: model.tie_embeddings must be 'target' or 'none' if "
+            "tokenizer.shared=False; received model.tie_embeddings='all', the default",
+        ),
+        (
+            "tokenizer.kind=unigram",
+            "LINE 7, --set tokenizer.kind=unigram: training.subword_dropout must be 0 if "
+            "tokenizer.kind=unigram; received training.subword_dropout=0.1",
+        ),
+        (
+            "data.augment.lower_case=1",
+            "LINE 9, --set data.augment.lower_case=1: data.augment.upper_case + title_case + "
+            "lower_case must be at most 1; received data.augment.upper_case + title_case + "
+            "lower_case=1.6",
+        ),
+        (
+            "data.augment={lower_case: 2}",
+            "--set data.augment={lower_case: 2}: data.augment.lower_case must be at least 0 and "
+            "at most 1; received data.augment.lower_case=2",
+        ),
+        (
+            "training.steps.x=3",
+            "--set training.steps.x=3: training.steps must be of type int; received "
+            "training.steps={'x': 3}",
+        ),
+        (
+            "model.d_model=1000000",
+            "LINE 1, LINE 2, LINE 3, --set model.d_model=1000000: the sizes in the section model "
+            "must make at most 10,000,000,000 parameters; they make 48,012,144,002,048",
+        ),
+    ],
+)
+def test_a_message_says_where_each_value_came_from(tmp_path, overrides, message):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(RECIPE)
+    with pytest.raises(ConfigError) as error:
+        load_recipe(path, [overrides])
+    assert str(error.value) == message.replace("LINE", f"{path}, line")
+
+
+def test_a_message_says_that_a_value_is_that_of_the_model_to_start_from(tmp_path):
+    model_dir = ModelDir(tmp_path)
+    model_dir.write_config(
+        Config(TransformerConfig(9, 9, sliding_window=5), TokenizerConfig("unigram"))
+    )
+    with pytest.raises(ConfigError) as error:
+        load_recipe(None, ["training.guided_alignment=0.1"], model_dir)
+    assert str(error.value) == (
+        f"--set training.guided_alignment=0.1, {tmp_path}/config.yaml, line 23: "
+        "training.guided_alignment must be 0 if model.sliding_window=5; received training.guided_alignment=0.1"
+    )
+    with pytest.raises(ConfigError) as error:
+        load_recipe(None, ["decoding.keep=[a]"], model_dir)
+    assert str(error.value) == (
+        f"--set decoding.keep=[a], {tmp_path}/config.yaml, line 44: decoding.keep needs "
+        "decoding.placeholders=true"
+    )
 
 
 def test_recipes_of_the_package_are_read_as_ever():

@@ -210,7 +210,7 @@ def test_an_n_gram_may_be_longer_than_the_text_and_a_limit_below_the_minimum():
             "no_repeat_ngram_size must be at least 0; received no_repeat_ngram_size=-1",
         ),
         (dict(min_length=-2), "min_length must be at least 0; received min_length=-2"),
-        (dict(repetition_penalty=-1.0), "repetition_penalty must be positive and finite; received"),
+        (dict(repetition_penalty=-1.0), "repetition_penalty must be at least 0.01; received"),
         (
             dict(forbidden_ids=[-1], min_length=2),
             r"forbidden_ids must be from 0 to 5; received forbidden_ids=\(-1,\)",

@@ -54,7 +54,7 @@ def test_the_version_is_not_a_setting(tmp_path):
     recipe.write_text("format_version: 2\n")
     with pytest.raises(
         ConfigError,
-        match="recipe.yaml: unknown configuration key 'format_version'; known keys: [^\n]*$",
+        match="recipe.yaml, line 1: unknown configuration key 'format_version'; known keys: [^\n]*$",
     ):
         load_recipe(recipe)
 

@@ -31,8 +31,8 @@ def test_a_missing_package_is_named_with_its_extra(module, name, extra, monkeypa
     with pytest.raises(MissingPackageError) as error, missing_packages_named():
         __import__(module)
     assert str(error.value) == (
-        f"this needs the package {name}, which is not installed: pip install "
-        f"'keras3-transformer[{extra}]'"
+        f"this needs the package {name}, which is not installed: in your clone of the repository, "
+        f"run pip install -e '.[{extra}]'"
     )
     assert error.value.name == module
     assert isinstance(error.value, ImportError) and isinstance(error.value, Error)
@@ -86,7 +86,7 @@ def test_a_command_without_its_packages_ends_in_one_line(text, fails, monkeypatc
     assert fails("check-data", "--source", path, "--target", path) == (
         "keras-transformer check-data: error: this needs the package regex, which is not "
         "installed: "
-        "pip install 'keras3-transformer[translation]'"
+        "in your clone of the repository, run pip install -e '.[translation]'"
     )
 
 
@@ -110,5 +110,5 @@ def test_python_code_reads_the_same_line(name, missing):
     assert finished.stderr.splitlines()[-1] == (
         f"keras_transformer.errors.MissingPackageError: this needs the package {missing}, which "
         f"is not installed: "
-        "pip install 'keras3-transformer[translation]'"
+        "in your clone of the repository, run pip install -e '.[translation]'"
     )

@@ -418,6 +418,18 @@ def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
     assert process.returncode == 130 and re.fullmatch(r"device: .+\n", said)
 
 
+def test_the_address_of_a_model_is_encoded():
+    # A directory of this name, which is not UTF-8, may hold a model.
+    name = "en de?#%/ü\udce9"
+    api = RestApi(name, {})
+    assert api.url_path == "/v1/models/en%20de%3F%23%25%2F%C3%BC%E9"
+    with serving(api) as port:
+        status, _, answer = ask(port, "GET", api.url_path)
+        assert status == 200 and answer["model_version_status"][0]["state"] == "AVAILABLE"
+        status, _, answer = ask(port, "GET", "/v1/models/another")
+        assert status == 404 and "this server has /v1/models/en de?#%/ü" in answer["error"]
+
+
 def test_a_path_that_tensorflow_reads_as_a_pattern_is_refused(tmp_path, fails, monkeypatch):
     (tmp_path / "a[b]" / "1").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "a[b]")

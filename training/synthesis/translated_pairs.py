@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 # The most work that is lost when a run is killed.
 LINES_PER_BLOCK = 1024
-# Of the settings, or of the checksums, in a file.
+# The settings, or the checksums, of a file take less.
 _MAX_RECORD_BYTES = 2**24
 _REASONS = {"empty": "empty", "too_long": "too long"}
 

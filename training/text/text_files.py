@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 Path = str | os.PathLike[str]
 
 _BYTES_PER_READ = 2**16
-# Of lines in memory, with what Python needs for each: 20 million sentences.
+# Lines in memory, with what Python needs for each: 20 million sentences.
 _MAX_BYTES_IN_MEMORY = 4 * 2**30
 # Zstandard makes up to 32,768 bytes of one, so that a read takes at most 64 MB of memory.
 _COMPRESSED_BYTES_PER_READ = 2048

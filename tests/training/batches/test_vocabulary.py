@@ -7,6 +7,7 @@ import re
 import pytest
 from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
 
+from keras_transformer.errors import ConfigError
 from keras_transformer.tokenizers.tokenizer import NUM_PLACEHOLDERS
 from keras_transformer.training.batches import vocabulary
 from keras_transformer.training.batches.vocabulary import sample_lines, train_tokenizer
@@ -181,3 +182,19 @@ def test_training_learns_from_the_sample(monkeypatch):
     whole = train_tokenizer(sample_lines(lines, 50), "bpe", 320)
     every_id = range(320)
     assert sampled.pieces(every_id) == whole.pieces(every_id)
+
+
+@pytest.mark.parametrize("tags", [[], ["<a>", "<b>", ">>de<<"]])
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("vocab_size", [5, 8, 11, 12, 20])
+def test_a_vocabulary_smaller_than_the_alphabet_is_refused_with_the_least_size(
+    kind, vocab_size, tags
+):
+    with pytest.raises(ConfigError) as error:
+        train_tokenizer(["Anna sees a tree."], kind, vocab_size, tags)
+    # 9 characters, 256 bytes, 4 special pieces and 8 placeholders.
+    least = 277 + len(tags)
+    assert str(error.value) == (
+        f"tokenizer.vocab_size must be at least {least} for the alphabet of this text; received "
+        f"tokenizer.vocab_size={vocab_size}"
+    )
