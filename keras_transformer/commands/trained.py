@@ -50,10 +50,11 @@ def read_trained(path: str, options: argparse.Namespace) -> Trained:
     Terms are added to those of the configuration; other options replace its values.
     """
     from ..model_dir import ModelDir
+    from ..model_dir.directory import require_fitting
 
     model_dir = ModelDir(path)
     config = model_dir.read_config()
-    model_dir.weights_path()
+    require_fitting(model_dir.weights_path(), config.model)
     given = {name: value for name, value in vars(options).items() if value is not None}
     changes: dict[str, Any] = {
         name: given[name] for name in ("beam_size", "length_penalty", "tag") if name in given

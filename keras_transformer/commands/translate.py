@@ -114,7 +114,12 @@ def run_translate(options: argparse.Namespace) -> None:
 def _prefixes(file: BinaryIO, path: str) -> Iterator[bytes]:
     """The lines of a file, as bytes; an InvalidFileError if one has more than 1 MiB."""
     for number in itertools.count(1):
-        line = file.readline(MAX_LINE_BYTES + 3)
+        try:
+            # With room for a byte order mark and a line end.
+            line = file.readline(MAX_LINE_BYTES + 6)
+        except OSError as error:
+            # While translations are written, it would be taken for an error of standard output.
+            raise InvalidFileError(f"{path}: {error.strerror}") from None
         if not line:
             return
         if number == 1:
