@@ -28,6 +28,7 @@ from keras_transformer.tokenizers import (
     Tokenizer,
     TokenizerPair,
 )
+from keras_transformer.tokenizers.normalization import Normalization
 from keras_transformer.tokenizers.sentencepiece import (
     ESCAPES,
     SPACE,
@@ -368,7 +369,9 @@ def _tokenizers(tokenizers: TokenizerPair, max_length: int) -> _Tokenizers:
     config["bos_token"] = "<s>"
     config["model_input_names"] = ["input_ids", "attention_mask"]
     files = {
-        "tokenizer.json": _to_json(_tokenizer_json(parse_model(target.file_content))),
+        "tokenizer.json": _to_json(
+            _tokenizer_json(parse_model(target.file_content), target.normalization)
+        ),
         "tokenizer.model": target.file_content,
         "tokenizer_config.json": _to_json(config),
     }
@@ -431,7 +434,7 @@ def _vocabulary_json(tokenizer: PretrainedSentencePieceTokenizer) -> bytes:
     return _to_json({piece: token_id for token_id, piece in enumerate(pieces)})
 
 
-def _tokenizer_json(proto: ModelProto) -> dict[str, Any]:
+def _tokenizer_json(proto: ModelProto, normalization: Normalization) -> dict[str, Any]:
     """Returns a pipeline of `tokenizers` with the ids and texts of a SentencePieceTokenizer."""
     is_bpe = proto.trainer_spec.model_type == proto.trainer_spec.BPE
     special_pieces = [proto.pieces[token_id].piece for token_id in range(4)]
@@ -461,6 +464,7 @@ def _tokenizer_json(proto: ModelProto) -> dict[str, Any]:
         "normalizer": {
             "type": "Sequence",
             "normalizers": [
+                *([] if normalization == "none" else [{"type": normalization.upper()}]),
                 *escapes,
                 {"type": "Prepend", "prepend": " "},
                 _replace(" ", SPACE),

@@ -178,6 +178,11 @@ def model_card(
             f"d_model {model.d_model}"
         ),
         "Vocabulary": vocabulary,
+        "Unicode": {
+            "none": "texts are read as they are",
+            "nfc": "texts are brought into the normal form NFC first",
+            "nfkc": "texts are brought into the normal form NFKC first",
+        }[translator.tokenizers.source.normalization],
         "Search": search,
     }
     if decoding.tag:

@@ -1,6 +1,9 @@
 """What a user can do wrong, and what can go wrong around a program: the command shows each of these
 as one line."""
 
+import contextlib
+from collections.abc import Iterator
+
 
 class Error(Exception):
     """The base class of all errors that this package raises for a user to read."""
@@ -45,3 +48,13 @@ class MissingPackageError(Error, ImportError):
 
 class MemoryLimitError(Error, MemoryError):
     """Something does not fit into the memory of the machine or of its accelerator."""
+
+
+@contextlib.contextmanager
+def naming_source(source: object) -> Iterator[None]:
+    """Puts the file, or whatever else a value comes from, in front of the message of a
+    ConfigError."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None

@@ -1,6 +1,7 @@
 """A picture or a page of training runs: the curves of their logs."""
 
 import csv
+import io
 import json
 import math
 import os
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from keras_transformer.checks import picture_path
 from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.files import replacing
+from keras_transformer.model_dir.files import read_limited, replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +24,8 @@ _PANELS = {
     "BLEU": {"val_bleu": "-"},
     "learning rate": {"learning_rate": "-"},
 }
+# A validation takes about 200 bytes of a log.
+_MAX_LOG_BYTES = 64 * 2**20
 _TEMPLATE = pathlib.Path(__file__).with_name("curves_page.html")
 
 
@@ -37,7 +40,8 @@ def read_log(model_dir: ModelDir) -> list[dict[str, float]]:
     path = model_dir.log_path
     if not path.is_file():
         raise ConfigError(f"{model_dir}: no training log (it has no {path.name})")
-    with open(path, newline="", encoding="utf-8") as file:
+    content = read_limited(path, _MAX_LOG_BYTES)
+    with io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file, restval="")
         try:
             # Values that only some validations measured are empty in the others.

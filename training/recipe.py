@@ -13,8 +13,8 @@ from keras_transformer.config.model import PRESETS
 from keras_transformer.config.origins import is_about_keys, keys_named, places_in
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.config.values import check_keys, from_dict, section_of
-from keras_transformer.config.yaml_file import naming_source, parse_value, read_sections, yaml_of
-from keras_transformer.errors import ConfigError
+from keras_transformer.config.yaml_file import parse_value, read_sections, yaml_of
+from keras_transformer.errors import ConfigError, naming_source
 from keras_transformer.model_dir import ModelDir
 
 # What may be changed in a model whose weights are taken over.
@@ -47,8 +47,8 @@ def load_recipe(
         overrides: list of strings "SECTION.KEY=VALUE", with the value in YAML, which replace values
             of the recipe.
         init_from: ModelDir or None. The model that training starts from. Its sections `model`,
-            `tokenizer` and `decoding` replace the defaults; only the rates of dropout and
-            `decoding` may be changed. Defaults to None: a new model.
+            `tokenizer` and `decoding` and its `data.normalize` replace the defaults; only the rates
+            of dropout and `decoding` may be changed. Defaults to None: a new model.
 
     Raises:
         ConfigError: The file cannot be read, a key is unknown, or a value breaks its rule. The
@@ -239,4 +239,12 @@ def _continued(initial: Config, sections: Sections) -> Config:
                     f"names, or be left out; received {section}.{name}={shown(value)}"
                 )
         completed[section] = {**values, **given}
+    data = dict(section_of(sections, "data"))
+    normalization = initial.data.normalization
+    if data.get("normalize") not in (None, normalization):
+        raise ConfigError(
+            f"data.normalize must be {normalization!r}, as in the model that --init-from names, or "
+            f"be left out; received data.normalize={shown(data['normalize'])}"
+        )
+    completed["data"] = {**data, "normalize": normalization}
     return from_dict(Config, completed)

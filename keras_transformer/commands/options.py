@@ -243,7 +243,8 @@ class Parser(argparse.ArgumentParser):
         """Adds the precision: "auto" unless another help describes those from which a user has to
         choose."""
         help_for_auto = (
-            "auto chooses bfloat16 where the device multiplies it faster, otherwise float32; "
+            "auto is bfloat16 on CPUs with AMX and on GPUs of compute capability 8.0 and later, "
+            "otherwise float32; "
             "int8-weights computes in "
             "float32 with rounded weights, as a SavedModel of this precision does (default: auto)"
         )

@@ -52,7 +52,7 @@ def add_synthesize_options(parser: Parser) -> None:
         parser.add_option("--n-best", positive_int, "N", help, type=int)
         help = "compare sentences by sentence BLEU or chrF (default: bleu)"
         parser.add_argument("--metric", choices=("bleu", "chrf"), help=help)
-    # Not chosen by a measurement, because a resumed run must use the same precision.
+    # Not chosen by the device, because a run that is resumed on another one must not change it.
     parser.add_precision(
         "bfloat16 is faster on processors with instructions for it (default: float32)"
     )

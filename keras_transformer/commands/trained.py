@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from ..checks import require, shown
 from ..config import Config, DecodingConfig
+from ..config.sections import MAX_TERMS
 from ..config.values import Language, Precision, PrecisionOrAuto, listed
-from ..config.yaml_file import naming_source
-from ..errors import ConfigError, InvalidFileError
+from ..errors import ConfigError, InvalidFileError, naming_source
 from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
+# 5,000 terms of 200 characters each.
+_MAX_CHARACTERS = 1_000_000
 # Bounds the memory that a block takes.
 LINES_PER_BLOCK = 1024
 
@@ -122,12 +124,20 @@ def read_glossary(path: str) -> dict[str, str]:
 
 def _numbered_lines(path: str, content: str) -> list[tuple[int, str]]:
     """Returns the lines of a file that are not blank, with their numbers; an InvalidFileError if
-    there are none."""
-    from keras_transformer.training.text.text_files import read_lines
+    there are none or too many."""
+    from keras_transformer.training.text.text_files import read_lines_once
 
-    lines = [
-        (number, line) for number, line in enumerate(read_lines(path), start=1) if line.strip()
-    ]
+    lines = []
+    size = 0
+    for number, line in enumerate(read_lines_once(path), start=1):
+        if line.strip():
+            lines.append((number, line))
+        size += len(line) + 1
+        if len(lines) > MAX_TERMS or size > _MAX_CHARACTERS:
+            raise InvalidFileError(
+                f"{path}: the file must have at most {MAX_TERMS:,} terms, in "
+                f"{_MAX_CHARACTERS:,} characters; it has more"
+            )
     if not lines:
         raise InvalidFileError(f"{path}: the file must have {content} in a line")
     for number, line in lines:
@@ -152,13 +162,13 @@ def load_translator(trained: Trained, language: Language | None = None) -> "Tran
     """Loads TensorFlow and the model. The log says why a precision was chosen."""
     with tensorflow_backend():
         from ..runtime.device import choose_precision, divide_cores
-        from ..translation.search import PARALLEL_SEARCHES, TOKENS_PER_STEP
+        from ..translation.search import PARALLEL_SEARCHES
         from ..translation.translator import Translator
 
         divide_cores(PARALLEL_SEARCHES)
         precision, reason = trained.precision, ""
         if precision == "auto":
-            chosen, reason = choose_precision(trained.config.model, TOKENS_PER_STEP)
+            chosen, reason = choose_precision()
             # float16 is chosen for training only.
             precision = cast(Precision, chosen)
     if reason:

@@ -10,15 +10,15 @@ import pathlib
 import sys
 import typing
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from ..checks import non_negative_int, picture_path, positive_int
 from ..config.model import AttentionKind, AttentionView, head_choice, layer_choice
 from ..config.values import Language
-from ..errors import ConfigError
+from ..errors import ConfigError, InvalidFileError
 from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar, counted
-from ..runtime.standard_streams import arriving_lines, standard_input, write_lines
+from ..runtime.standard_streams import MAX_LINE_BYTES, arriving_lines, standard_input, write_lines
 from .options import (
     SAMPLING,
     Parser,
@@ -88,10 +88,7 @@ def run_translate(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         prefixes: Iterator[bytes] | None = None
         if options.prefix is not None:
-            file = stack.enter_context(open(options.prefix, "rb"))
-            if file.peek().startswith(codecs.BOM_UTF8):
-                file.read(len(codecs.BOM_UTF8))
-            prefixes = (line.removesuffix(b"\n").removesuffix(b"\r") for line in file)
+            prefixes = _prefixes(stack.enter_context(open(options.prefix, "rb")), options.prefix)
         if not sys.stdout.isatty():
             # On a terminal the translations themselves show the progress.
             stack.enter_context(bar)
@@ -114,6 +111,22 @@ def run_translate(options: argparse.Namespace) -> None:
                 f"{options.prefix}: there must be as many lines as in standard input; it has more"
             )
     _log.info(f"translated {counted(num_lines, 'line')}")
+
+
+def _prefixes(file: BinaryIO, path: str) -> Iterator[bytes]:
+    """The lines of a file, as bytes; an InvalidFileError if one has more than 1 MiB."""
+    for number in itertools.count(1):
+        line = file.readline(MAX_LINE_BYTES + 3)
+        if not line:
+            return
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        line = line.removesuffix(b"\n").removesuffix(b"\r")
+        if len(line) > MAX_LINE_BYTES:
+            raise InvalidFileError(
+                f"{path}: line {number} must have at most {MAX_LINE_BYTES:,} bytes; it has more"
+            )
+        yield line
 
 
 def _translate(

@@ -24,6 +24,8 @@ from .values import REQUIRED, check_fields, checked, from_dict
 
 # A typing error must not ask for terabytes: all sizes together may make so many parameters.
 MAX_PARAMETERS = 10_000_000_000
+# A graph has operations for each layer: a thousand take minutes to build, however narrow they are.
+MAX_LAYERS = 1000
 # Graphs add lengths and distances as 32-bit integers, which larger ones would overflow.
 MAX_LENGTH = 1_000_000
 # Distances that T5's relative bias tells apart.
@@ -73,11 +75,12 @@ class TransformerConfig:
     Args:
         source_vocab_size: int. Tokens in the source vocabulary, including the padding id 0.
         target_vocab_size: int. Tokens in the target vocabulary, including the padding id 0.
-        num_layers: int. N, the number of layers in the encoder, and in the decoder. Defaults to 6.
+        num_layers: int. N, the number of layers in the encoder, and in the decoder; at most 1,000.
+            Defaults to 6.
         num_encoder_layers: int or None. The number in the encoder, if it differs. A deep encoder
-            with a shallow decoder translates faster. Defaults to `num_layers`.
-        num_decoder_layers: int or None. The number in the decoder, if it differs. Defaults to
-            `num_layers`.
+            with a shallow decoder translates faster; at most 1,000. Defaults to `num_layers`.
+        num_decoder_layers: int or None. The number in the decoder, if it differs; at most 1,000.
+            Defaults to `num_layers`.
         d_model: int. Width of every layer's input and output, an even number. Defaults to 512.
         d_ff: int. Width inside the feed-forward networks. Defaults to 2048.
         num_heads: int. h, the number of attention heads. Defaults to 8.
@@ -142,9 +145,9 @@ class TransformerConfig:
 
     source_vocab_size: int = checked(REQUIRED, positive_int)
     target_vocab_size: int = checked(REQUIRED, positive_int)
-    num_layers: int = checked(6, positive_int)
-    num_encoder_layers: int | None = checked(None, positive_int, optional=True)
-    num_decoder_layers: int | None = checked(None, positive_int, optional=True)
+    num_layers: int = checked(6, positive_int, at_most=MAX_LAYERS)
+    num_encoder_layers: int | None = checked(None, positive_int, at_most=MAX_LAYERS, optional=True)
+    num_decoder_layers: int | None = checked(None, positive_int, at_most=MAX_LAYERS, optional=True)
     d_model: int = checked(512, _even_width)
     d_ff: int = checked(2048, positive_int)
     num_heads: int = checked(8, positive_int)

@@ -34,8 +34,8 @@ def repetition_penalty(name: str, value: Any) -> Any:
 
 
 def no_repeat_ngram_size(name: str, value: Any) -> Any:
-    # The graph of a search has operations for each token of an n-gram.
-    return non_negative_int(name, value, at_most=1000)
+    # A search has operations for each token of an n-gram: a thousand take seconds to build.
+    return non_negative_int(name, value, at_most=100)
 
 
 def most_new_tokens(name: str, value: Any) -> Any:

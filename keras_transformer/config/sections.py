@@ -12,7 +12,7 @@ often from `keras_transformer/checks.py`; rules about several fields are in `__p
 
 import dataclasses
 import functools
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from ..checks import (
     boolean,
@@ -108,7 +108,7 @@ class DecodingConfig:
         forbidden_tokens: str. Which tokens a translation never contains: "none"; "special", the
             padding and start tokens; or "unknown", also the unknown token. Defaults to "none".
         no_repeat_ngram_size: int. A translation does not contain the same n-gram of this many
-            tokens twice; at most 1,000. For models that repeat themselves. Defaults to 0: n-grams
+            tokens twice; at most 100. For models that repeat themselves. Defaults to 0: n-grams
             may be repeated.
         repetition_penalty: float. Above 1 to make tokens that a translation has already less
             probable; 0.01 to 100. Defaults to 1: no penalty.
@@ -196,9 +196,10 @@ class TrainingConfig:
             projection that shares them; "encoder", its layers; or "both". To fine-tune on little
             text. Defaults to "none".
         precision: "float32", "bfloat16" or "float16" (both mixed: weights stay in float32), or
-            "auto": the one in which the device multiplies fastest; float16 only on GPUs that do not
-            have bfloat16. In float16, gradients are scaled to its small range. A step in which one
-            still overflows is skipped: it counts, but changes no weights. Defaults to "auto".
+            "auto": bfloat16 on CPUs with AMX and on GPUs of compute capability 8.0 and later,
+            float16 on GPUs of 7.0 to 7.9, otherwise float32. In float16, gradients are scaled to
+            its small range. A step in which one still overflows is skipped: it counts, but changes
+            no weights. Defaults to "auto".
         validate_every: int. Updates between validations, which save a checkpoint. Defaults to 1000.
         validate_by: "perplexity", or "bleu", which translates the validation text by greedy search:
             the score by which checkpoints are compared. Defaults to "perplexity".
@@ -351,6 +352,13 @@ class DataConfig:
         terms: float. The share of the pairs in whose sources the translations of some words or
             phrases are written beside them, drawn anew in each epoch, so that translations follow a
             glossary; at least 0 and below 1, such as 0.1. Defaults to 0: none.
+        normalize: "nfc", "nfkc", "none" or None. The normal form of Unicode (UAX #15) into which
+            the model brings every text first, in training and whenever it translates. "nfc" joins
+            a letter and its accents into one character, as most programs write them. "nfkc" also
+            replaces half-width and full-width forms, ligatures and circled numbers by plain
+            characters, so that translations have none of them. "none" leaves texts as they are.
+            Placeholders always keep their text as it is. Defaults to None: a new model has "nfc",
+            and a training run that is resumed or starts from a model has that model's.
         scores: list of str or None. For each corpus, a file with a number for each pair, such as
             `score` prints; None for a corpus without one, all of whose pairs pass. Defaults to
             None: no scores.
@@ -380,6 +388,7 @@ class DataConfig:
     tags: list[str | None] | None = checked(None, list_of, item=_tag_or_none, optional=True)
     valid_tags: list[str | None] | None = checked(None, list_of, item=_tag_or_none, optional=True)
     terms: float = checked(0.0, rate)
+    normalize: str | None = checked(None, one_of, choices=("nfc", "nfkc", "none"), optional=True)
     scores: list[str | None] | None = checked(None, list_of, item=_file_or_none, optional=True)
     min_score: float | None = checked(None, finite_number, optional=True)
     min_characters: int | None = checked(None, positive_int, optional=True)
@@ -405,6 +414,11 @@ class DataConfig:
             require(fewest <= most, "data.min_characters", f"at most max_characters={most}", fewest)
         are_known = {*(self.valid_tags or ())} <= {None, *(self.tags or ())}
         require(are_known, "data.valid_tags", "among data.tags", self.valid_tags)
+
+    @property
+    def normalization(self) -> Literal["nfc", "nfkc", "none"]:
+        """The normal form of a trained model; models of earlier releases do not name one."""
+        return cast(Literal["nfc", "nfkc", "none"], self.normalize or "none")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, NoReturn
 
 import yaml
@@ -147,16 +147,6 @@ def parse_value(text: str) -> Any:
         raise ConfigError(
             f"the value cannot be read as YAML ({error.problem}); received {shown(text)}"
         ) from None
-
-
-@contextlib.contextmanager
-def naming_source(source: object) -> Iterator[None]:
-    """Puts the file, or whatever else a value comes from, in front of the message of a
-    ConfigError."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
 
 
 def _read(path: str | os.PathLike[str]) -> str:

@@ -59,7 +59,7 @@ class Constraints(NamedTuple):
             multiplied by it otherwise (Keskar et al., "CTRL", 2019, section 4.1); 0.01 to 100.
             Defaults to 1: no penalty.
         no_repeat_ngram_size: no sequence, with the tokens that it starts with, has the same n-gram
-            of this size twice. Defaults to 0: n-grams may be repeated.
+            of this size, at most 100, twice. Defaults to 0: n-grams may be repeated.
         min_length: the fewest tokens, including the end token: no sequence ends before, unless it
             reaches its maximum. Defaults to 0.
         forbidden_ids: tokens that are never chosen. Defaults to none.

@@ -31,7 +31,7 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ..checks import require
@@ -39,8 +39,14 @@ from ..config import Config, TransformerConfig
 from ..config.origins import naming_line
 from ..config.values import from_dict
 from ..config.yaml_file import read_sections, yaml_of
-from ..errors import ConfigError, DamagedFileError, InvalidFileError, MemoryLimitError
-from .files import replacing, replacing_with_checksum, require_undamaged
+from ..errors import ConfigError, DamagedFileError, Error, InvalidFileError, MemoryLimitError
+from .files import (
+    UNREADABLE,
+    read_limited,
+    replacing,
+    replacing_with_checksum,
+    require_undamaged,
+)
 
 if TYPE_CHECKING:
     import h5py
@@ -57,6 +63,10 @@ _FILES = re.compile(
     r"\.(train|align)\.lock"
 )
 _FOLDERS = ("checkpoints", "tensorboard")
+# Those of a file of weights: far above what the deepest model has.
+_MAX_DEPTH = 20
+_MAX_ITEMS = 200_000
+_MAX_EVALUATION_BYTES = 2**20
 _CONTAINER_LIMITS = (
     pathlib.Path("/sys/fs/cgroup/memory.max"),
     pathlib.Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -174,7 +184,7 @@ class ModelDir:
         from ..models import build_transformer
 
         # Check this before the model is built, which takes a while.
-        self.weights_path()
+        require_fitting(self.weights_path(), config)
         bytes_per_parameter = 2 if dtype in ("bfloat16", "float16") else 4
         require_memory(config.num_parameters, bytes_per_parameter, "to translate")
         model = build_transformer(config, dtype=dtype)
@@ -231,7 +241,7 @@ class ModelDir:
         if not self.evaluation_path.is_file():
             return []
         try:
-            content = json.loads(self.evaluation_path.read_text("utf-8"))
+            content = json.loads(read_limited(self.evaluation_path, _MAX_EVALUATION_BYTES))
             if content["weights_sha256"] != self.weights_sha256():
                 return []
             return [
@@ -273,17 +283,11 @@ def load_weights(model: "Transformer", path: pathlib.Path) -> None:
         DamagedFileError: The file is damaged, or holds numbers that are not finite.
         InvalidFileError: The file does not have exactly the weights of the model.
     """
-    import h5py
     from keras import ops
 
-    try:
+    with _naming_damage(path):
         require_undamaged(path)
-        with h5py.File(path) as file:
-            received = collections.Counter(_shapes(file))
-    # A damaged group is a KeyError or a RuntimeError of h5py.
-    except (OSError, KeyError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise DamagedFileError(f"{path}: the file cannot be read ({reason})") from None
+    received = collections.Counter(_shapes(path))
     # Keras ignores weights that the model does not have.
     expected = collections.Counter(tuple(weight.shape) for weight in model.weights)
     if received != expected:
@@ -292,45 +296,87 @@ def load_weights(model: "Transformer", path: pathlib.Path) -> None:
             f"{path}: these weights do not fit the model in config.yaml: "
             f"the file has {received[shape]} of the shape {shape}, the model {expected[shape]}"
         )
-    try:
+    with _naming_damage(path):
         model.load_weights(path)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).splitlines()[0]
-        raise DamagedFileError(f"{path}: the file is damaged ({reason})") from None
     for variable in model.weights:
         if not ops.all(ops.isfinite(variable)):
             raise DamagedFileError(f"{path}: weights are NaN or infinite, such as {variable.path}")
 
 
-def _shapes(file: "h5py.File") -> list[tuple[int, ...]]:
+def require_fitting(path: pathlib.Path, config: TransformerConfig) -> None:
+    """Raises an InvalidFileError if a file has more or fewer numbers than a model's weights.
+
+    This takes milliseconds, and the model of a configuration with a thousand layers is built for
+    minutes. Nothing is said of a damaged file.
+    """
+    try:
+        received = sum(map(math.prod, _shapes(path)))
+    except DamagedFileError:
+        return
+    if received != config.num_parameters:
+        raise InvalidFileError(
+            f"{path}: these weights do not fit the model in config.yaml: "
+            f"the file has {received:,} numbers, the model {config.num_parameters:,}"
+        )
+
+
+def _shapes(path: pathlib.Path) -> list[tuple[int, ...]]:
     """Returns the shapes of a model's weights in a file.
 
     Raises:
-        DamagedFileError: A weight is not an array of numbers.
+        DamagedFileError: The file cannot be read, or holds something else than Keras writes.
     """
     import h5py
 
-    shapes = []
-
-    def visit(name: str, item: "h5py.Dataset | h5py.Group") -> None:
-        # A compiled model's file also has its optimizer.
-        if isinstance(item, h5py.Dataset) and name.startswith("layers/"):
-            if not _is_array_of_numbers(item):
-                raise DamagedFileError(
-                    f"{file.filename}: the file is damaged ({name} is not an array of numbers)"
-                )
-            shapes.append(item.shape)
-
-    file.visititems(visit)
+    with _naming_damage(path), h5py.File(path) as file:
+        shapes = []
+        # A compiled model's file also has its optimizer, outside of this group. h5py's own walk
+        # takes cubic time in the depth, and does not show links.
+        waiting = [("layers", file, "layers")] if "layers" in file else []
+        seen = set()
+        while waiting:
+            name, group, key = waiting.pop()
+            if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+                raise ValueError(f"{name} is a link")
+            item = group[key]
+            place = h5py.h5o.get_info(item.id).addr
+            if place in seen:
+                raise ValueError(f"{name} has two names")
+            seen.add(place)
+            if len(seen) > _MAX_ITEMS:
+                raise ValueError(f"it has more than {_MAX_ITEMS:,} groups and arrays")
+            if isinstance(item, h5py.Group):
+                if name.count("/") == _MAX_DEPTH:
+                    raise ValueError(f"groups are nested deeper than {_MAX_DEPTH} levels")
+                waiting += [(f"{name}/{child}", item, child) for child in item]
+            elif isinstance(item, h5py.Dataset) and _is_array_of_numbers(item):
+                shapes.append(item.shape)
+            else:
+                raise ValueError(f"{name} is not an array of numbers")
     return shapes
 
 
+@contextlib.contextmanager
+def _naming_damage(path: pathlib.Path) -> Iterator[None]:
+    """Turns what h5py and Keras raise for damaged files into a DamagedFileError."""
+    try:
+        yield
+    except Error:
+        raise
+    except UNREADABLE as error:
+        problem = "cannot be read" if isinstance(error, OSError) else "is damaged"
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise DamagedFileError(f"{path}: the file {problem} ({reason})") from None
+
+
 def _is_array_of_numbers(item: "h5py.Dataset") -> bool:
-    """Returns whether Keras can load a dataset.
+    """Returns whether Keras can load a dataset, whose numbers are in its own file.
 
     Keras would read text and records in full before it finds that they are not numbers.
     """
     if item.shape is None or item.dtype.kind not in "fiub" or item.dtype.itemsize > 8:
+        return False
+    if item.is_virtual or item.external:
         return False
     return math.prod(item.chunks or ()) <= max(item.size, 1)
 

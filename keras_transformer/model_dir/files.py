@@ -22,12 +22,15 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError, DamagedFileError, Error, LockedError
+from ..errors import ConfigError, DamagedFileError, Error, InvalidFileError, LockedError
 
 if TYPE_CHECKING:
     import numpy as np
 
 _TEMPORARY = ".writing-"
+_MAX_CHECKSUM_BYTES = 2**16
+# Shortlists are compressed: no vocabulary's takes more. A training state is not compressed.
+_MAX_UNPACKED_BYTES = 2**28
 # The errors of NumPy, zipfile and json for damaged files.
 UNREADABLE = (
     OSError,
@@ -101,6 +104,15 @@ def remove_leftovers(directory: pathlib.Path) -> None:
                 os.close(descriptor)
 
 
+def read_limited(path: str | os.PathLike[str], max_bytes: int) -> bytes:
+    """Reads a whole file; an InvalidFileError if it is larger than any that is meant."""
+    with open(path, "rb") as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise InvalidFileError(f"{path}: the file must have at most {max_bytes:,} bytes")
+    return content
+
+
 def checksum_path(path: pathlib.Path) -> pathlib.Path:
     return path.with_name(f"{path.name}.sha256")
 
@@ -166,6 +178,11 @@ def reading_archive(path: pathlib.Path, content: str) -> "Iterator[Mapping[str, 
     try:
         require_undamaged(path)
         with np.load(path, allow_pickle=False) as arrays:
+            size = sum(member.file_size for member in arrays.zip.infolist())
+            limit = max(os.path.getsize(path), _MAX_UNPACKED_BYTES)
+            if size > limit:
+                rule = f"its arrays must take at most {limit:,} bytes"
+                raise ValueError(f"{rule}; they take {size:,}")
             yield arrays
     except Error:
         raise
@@ -234,8 +251,8 @@ def _checksums(path: pathlib.Path) -> list[str]:
 
 
 def _read_checksums(path: pathlib.Path) -> list[str]:
-    lines = checksum_path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-    return [line.partition(" ")[0] for line in lines]
+    text = read_limited(checksum_path(path), _MAX_CHECKSUM_BYTES).decode(errors="replace")
+    return [line.partition(" ")[0] for line in text.splitlines()]
 
 
 def _write_checksums(path: pathlib.Path, checksums: list[str]) -> None:

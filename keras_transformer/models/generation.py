@@ -98,8 +98,8 @@ def generate(
             probability are drawn, see `keras_transformer.decoding.sample`. Defaults to None: all.
         repetition_penalty: float. Above 1 it makes tokens less probable that the prompt or the new
             text has, see `keras_transformer.decoding.Constraints`; 0.01 to 100. Defaults to 1.
-        no_repeat_ngram_size: int. No n-gram of this size occurs twice, in prompt and text together.
-            At most 1,000. Defaults to 0: n-grams may be repeated.
+        no_repeat_ngram_size: int. No n-gram of this size, at most 100, occurs twice, in prompt and
+            text together. Defaults to 0: n-grams may be repeated.
         min_new_tokens: int. No text ends before it has this many new tokens, including the stop
             token. Defaults to 0.
         logits_processor: callable or None. `logits_processor(token_ids, logits, position)` returns

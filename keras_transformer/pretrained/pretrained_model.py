@@ -18,7 +18,7 @@ from ..config import Config, TokenizerConfig
 from ..errors import ConfigError, InvalidFileError
 from ..model_dir import ModelDir
 from ..model_dir.directory import save_weights
-from ..model_dir.files import rename, temporary_beside
+from ..model_dir.files import read_limited, rename, temporary_beside
 from ..models.transformer import build_transformer, named_weights
 from ..tokenizers import PretrainedSentencePieceTokenizer, Tokenizer, TokenizerPair
 from ..tokenizers.sentencepiece import check_piece
@@ -85,11 +85,8 @@ def reading(path: pathlib.Path, *damages: type[Exception]) -> Iterator[None]:
 
 def read_bytes(path: pathlib.Path, max_bytes: int = MAX_VOCABULARY_BYTES) -> bytes:
     require_file(path)
-    with reading(path, OSError), open(path, "rb") as file:
-        content = file.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        raise InvalidFileError(f"{path}: the file must have at most {max_bytes:,} bytes")
-    return content
+    with reading(path, OSError):
+        return read_limited(path, max_bytes)
 
 
 _CHECKS: dict[type, Callable[[str, Any], Any]] = {

@@ -1,29 +1,26 @@
-"""How the processors of a machine are used: division of cores, and the fastest precision."""
+"""How the processors of a machine are used: division of cores, and the precision."""
 
 import contextlib
 import logging
 import os
-import timeit
+import pathlib
+import re
 from typing import Literal
 
 import tensorflow as tf
 
-from ..config import TransformerConfig
-
-# On a CPU, bfloat16 slows down the operations between the products, so products must be this much
-# faster.
-_MIN_RATIO = 2.0
-# What ONEDNN_MAX_CPU_ISA may name without taking away the instructions for bfloat16. TensorFlow
-# does not know of the limit, and ends the process when it asks for a product that oneDNN then
-# cannot compute.
-_ISAS_WITH_BFLOAT16 = (
+_CPU_INFO = pathlib.Path("/proc/cpuinfo")
+# Linux' name of the instructions that multiply bfloat16 matrices.
+_AMX = "amx_bf16"
+# What ONEDNN_MAX_CPU_ISA may name without taking these instructions away.
+_ISAS_WITH_AMX = (
+    "ALL",
     "DEFAULT",
-    "AVX512_CORE_BF16",
-    "AVX512_CORE_FP16",
     "AVX512_CORE_AMX",
     "AVX512_CORE_AMX_FP16",
+    "AVX10_1_512_AMX",
+    "AVX10_1_512_AMX_FP16",
 )
-_MOST_MULTIPLICATIONS = 2**28
 
 _log = logging.getLogger(__name__)
 
@@ -75,46 +72,57 @@ def divide_cores(most_parts: int) -> int:
 
 
 def choose_precision(
-    config: TransformerConfig, num_rows: int, training: bool = False
+    training: bool = False,
 ) -> tuple[Literal["float32", "bfloat16", "float16"], str]:
-    """Chooses the precision in which a model is faster on this machine's devices.
+    """Chooses the precision for this machine's devices by their instructions, never by the clock.
 
-    The model computes `num_rows` tokens at a time. A GPU says by its compute capability whether it
-    multiplies bfloat16, or at least float16, which is chosen for training only, since this scales
-    its gradients. On a CPU, one product of the model's feed-forward networks is timed in float32
-    and bfloat16, which takes a few milliseconds.
+    The same machine and the same settings always give the same precision. A CPU computes in
+    bfloat16 if it multiplies matrices of it (Intel's AMX): instructions for vectors of bfloat16
+    (AVX-512) gain about as much as the conversions between operations take. A GPU says by its
+    compute capability whether it multiplies bfloat16, or at least float16, which is chosen for
+    training only, since this scales its gradients.
 
     Returns:
         The precision, and the reason for it.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
-        # NVIDIA's GPUs multiply bfloat16 from 8.0 on (Ampere), and float16 from 7.0 on (Volta).
         details = map(tf.config.experimental.get_device_details, gpus)
         major, minor = min(gpu.get("compute_capability") or (0, 0) for gpu in details)
-        reason = (
-            f"the GPU's compute capability is {major}.{minor}; products in bfloat16 came with 8.0"
-        )
-        if major >= 8:
-            return "bfloat16", reason
-        if not training:
-            return "float32", reason
-        reason += ", those in float16 with 7.0"
-        return ("float16", reason) if major >= 7 else ("float32", reason)
+        return _precision_of_gpu(major, minor, training)
+    if _AMX not in _cpu_instructions():
+        return "float32", "this CPU has no instructions that multiply bfloat16 matrices (AMX)"
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() or "DEFAULT"
-    if limit not in _ISAS_WITH_BFLOAT16:
-        return "float32", f"ONEDNN_MAX_CPU_ISA={limit} leaves out the instructions for bfloat16"
-    num_rows = max(min(num_rows, _MOST_MULTIPLICATIONS // (config.d_model * config.d_ff)), 1)
-    shape = num_rows, config.d_model, config.d_ff
-    ratio = _time_product(*shape, "float32") / _time_product(*shape, "bfloat16")
-    measured = f"matrix products in bfloat16 are {ratio:.1f} times as fast on this CPU"
-    if ratio >= _MIN_RATIO:
-        return "bfloat16", measured
-    return "float32", f"{measured}, not {_MIN_RATIO:.0f} times"
+    if limit not in _ISAS_WITH_AMX:
+        return "float32", f"ONEDNN_MAX_CPU_ISA={limit} turns off this CPU's AMX instructions"
+    switch = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1")
+    if switch.lower() in ("0", "false"):
+        return "float32", f"TF_ENABLE_ONEDNN_OPTS={switch} turns off this CPU's AMX instructions"
+    return "bfloat16", "this CPU has instructions that multiply bfloat16 matrices (AMX)"
 
 
-def _time_product(num_rows: int, num_inputs: int, num_outputs: int, dtype: str) -> float:
-    """The seconds of the fastest of a few products."""
-    inputs = tf.ones((num_rows, num_inputs), dtype)
-    kernel = tf.ones((num_inputs, num_outputs), dtype)
-    return min(timeit.repeat(lambda: tf.matmul(inputs, kernel), repeat=6, number=1))
+def _precision_of_gpu(
+    major: int, minor: int, training: bool
+) -> tuple[Literal["float32", "bfloat16", "float16"], str]:
+    """Chooses the precision for a compute capability.
+
+    NVIDIA's GPUs multiply bfloat16 from 8.0 on (Ampere), and float16 from 7.0 on (Volta).
+    """
+    capability = f"compute capability {major}.{minor}"
+    if major >= 8:
+        return "bfloat16", f"this GPU ({capability}) multiplies bfloat16 matrices"
+    if major >= 7 and training:
+        reason = f"this GPU ({capability}) multiplies float16 matrices, but not bfloat16 ones"
+        return "float16", f"{reason}, which need 8.0"
+    reason = f"this GPU ({capability}) does not multiply bfloat16 matrices, which need 8.0"
+    return "float32", f"{reason}, nor float16 ones, which need 7.0" if training else reason
+
+
+def _cpu_instructions() -> set[str]:
+    """Returns the flags that Linux lists for the first core; none on other systems."""
+    try:
+        text = _CPU_INFO.read_text("utf-8", "replace")
+    except OSError:
+        return set()
+    line = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
+    return set(line[1].split()) if line else set()

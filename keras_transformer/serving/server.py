@@ -12,11 +12,12 @@ import logging
 import os
 import pathlib
 import re
+import socket
 import sys
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple, NoReturn
 
@@ -30,6 +31,17 @@ from ..tensors import Tensor
 
 MAX_BYTES = 2**20
 MAX_ROWS = 128
+# A request of at most so many bytes does not wait for a larger one. It takes a second or two.
+SMALL_BYTES = 2000
+# More requests of the same kind are told to come again later.
+MAX_WAITING = 16
+# Each takes a thread. Those of requests that wait are among them.
+MAX_CONNECTIONS = 64
+_RETRY_SECONDS = 1
+_TOO_MANY_CONNECTIONS = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: %d\r\n"
+    b"Connection: close\r\n\r\n" % _RETRY_SECONDS
+)
 _LOOPBACK = "127.0.0.1"
 _SECONDS = 30
 _log = logging.getLogger(__name__)
@@ -37,11 +49,45 @@ _PAGE = pathlib.Path(__file__).with_name("page.html")
 
 
 class RequestError(Error):
-    """A request that cannot be answered."""
+    """A request that cannot be answered.
 
-    def __init__(self, message: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
+    Args:
+        retry_seconds: int. The client may ask again after this time. Defaults to 0: asking again
+            does not help.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        status: HTTPStatus = HTTPStatus.BAD_REQUEST,
+        retry_seconds: int = 0,
+    ) -> None:
         super().__init__(message)
         self.status = status
+        self.retry_seconds = retry_seconds
+
+
+class _Queue:
+    """Lets one request compute at a time, while a limited number of others wait."""
+
+    def __init__(self) -> None:
+        self._is_free = threading.Lock()
+        self._places = threading.BoundedSemaphore(1 + MAX_WAITING)
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Waits for the requests before; a RequestError if too many wait already."""
+        if not self._places.acquire(blocking=False):
+            raise RequestError(
+                f"the server is busy: {MAX_WAITING} requests wait already; try again later",
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                _RETRY_SECONDS,
+            )
+        try:
+            with self._is_free:
+                yield
+        finally:
+            self._places.release()
 
 
 class Signature(NamedTuple):
@@ -165,12 +211,14 @@ def _is_named(value: object) -> bool:
 def _read(name: str, value: object, spec: tf.TensorSpec) -> np.ndarray:
     """Returns the array of lists in lists of texts, bytes or integers."""
     is_text = spec.dtype == tf.string
+    # Looked up once: TensorFlow takes microseconds for it, and there may be 500,000 numbers.
+    smallest, largest = (0, 0) if is_text else (spec.dtype.min, spec.dtype.max)
 
     def is_valid(leaf: object) -> bool:
         if is_text:
             return isinstance(leaf, bytes)
         # True is no number here.
-        return type(leaf) is int and spec.dtype.min <= leaf <= spec.dtype.max
+        return type(leaf) is int and smallest <= leaf <= largest
 
     try:
         array = np.array(_with_bytes(value), object)
@@ -228,28 +276,80 @@ def load_servable(path: str | os.PathLike[str]) -> RestApi:
     folder = max(folders, key=lambda folder: int(folder.name))
     try:
         functions = tf.saved_model.load(str(folder)).signatures
-    except (OSError, ValueError, KeyError, tf.errors.OpError) as error:
-        reason = str(error).splitlines()[0]
+        signatures = {
+            name: Signature(functions[name].structured_input_signature[1], functions[name])
+            for name in functions
+        }
+    except MemoryError:
+        raise
+    # TensorFlow raises errors of any type for a damaged file, also an IndexError without a text.
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise InvalidFileError(f"{folder}: the SavedModel cannot be loaded: {reason}") from None
-    signatures = {
-        name: Signature(functions[name].structured_input_signature[1], functions[name])
-        for name in functions
-    }
+    _check_signatures(folder, signatures)
     return RestApi(folder.parent.name, signatures, version=int(folder.name))
+
+
+def _check_signatures(folder: pathlib.Path, signatures: Mapping[str, Signature]) -> None:
+    """Raises an InvalidFileError unless all signatures take rows of texts or integers."""
+    if not signatures:
+        raise InvalidFileError(f"{folder}: the SavedModel has no signatures")
+    for name, signature in signatures.items():
+        if not signature.inputs:
+            raise InvalidFileError(f"{folder}: the signature {name} has no inputs")
+        for key, spec in signature.inputs.items():
+            is_known = spec.dtype == tf.string or spec.dtype.is_integer
+            if not is_known or not spec.shape.rank:
+                raise InvalidFileError(
+                    f"{folder}: the input {key} of the signature {name} must be rows of texts or "
+                    f"of integers; it is {spec.dtype.name} of shape {spec.shape}"
+                )
 
 
 def make_server(api: RestApi, port: int) -> http.server.ThreadingHTTPServer:
     """Makes a server for this machine's own requests, which `serve_forever` runs.
 
     The port 0 stands for any free port. `GET /` is a page with a box for text, which asks for the
-    signatures `translate_n_best` and `align`. The rest is TensorFlow Serving's REST API. Requests
-    are answered one after the other.
+    signatures `translate_n_best` and `align`. The rest is TensorFlow Serving's REST API.
+
+    Small requests are answered one after the other, and so are large ones; a small request does not
+    wait for a large one. If more than `MAX_WAITING` requests wait, or there are more than
+    `MAX_CONNECTIONS`, the answer is 503 Service Unavailable.
     """
-    handler = type("Handler", (_Handler,), {"api": api, "lock": threading.Lock()})
+    handler = type("Handler", (_Handler,), {"api": api, "small": _Queue(), "large": _Queue()})
     return _Server((_LOOPBACK, port), handler)
 
 
 class _Server(http.server.ThreadingHTTPServer):
+    request_queue_size = MAX_CONNECTIONS
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._connections = threading.BoundedSemaphore(MAX_CONNECTIONS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Starts a thread for a connection; answers one too many without a thread."""
+        if self._connections.acquire(blocking=False):
+            try:
+                super().process_request(request, client_address)
+            except BaseException:
+                self._connections.release()
+                raise
+            return
+        request.setblocking(False)
+        with contextlib.suppress(OSError):
+            request.send(_TOO_MANY_CONNECTIONS)
+            request.shutdown(socket.SHUT_WR)
+            # A connection that is closed with unread bytes may lose the answer.
+            request.recv(65_536)
+        request.close()
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._connections.release()
+
     def close_request(self, request: Any) -> None:
         # Read the rest of a refused request: a client that still sends would get an error instead
         # of the answer.
@@ -268,7 +368,8 @@ class _Server(http.server.ThreadingHTTPServer):
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     api: RestApi
-    lock: threading.Lock
+    small: _Queue
+    large: _Queue
     server_version = "keras-transformer"
     protocol_version = "HTTP/1.1"
     # A silent client loses its connection after this time.
@@ -279,7 +380,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         try:
             self._check_origin()
             if self.command == "POST":
-                self._send_json(self._ask(self.api.post, self._body()))
+                body = self._body()
+                queue = self.small if len(body) <= SMALL_BYTES else self.large
+                with queue.turn():
+                    answer = self._ask(self.api.post, body)
+                self._send_json(answer)
             elif self.path.partition("?")[0] == "/":
                 page = _PAGE.read_text(encoding="utf-8")
                 page = page.replace("{{model}}", html.escape(self.api.name))
@@ -287,7 +392,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             else:
                 self._send_json(self._ask(self.api.get))
         except RequestError as error:
-            self._send_json({"error": str(error)}, error.status)
+            self._send_json({"error": str(error)}, error.status, error.retry_seconds)
 
     do_POST = do_GET
 
@@ -324,8 +429,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if not path.startswith("/v1/"):
             raise RequestError("Not Found", HTTPStatus.NOT_FOUND)
         try:
-            with self.lock:
-                return function(path, *arguments)
+            return function(path, *arguments)
         except RequestError:
             raise
         except Exception as error:
@@ -333,12 +437,25 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             message = f"the server failed: {type(error).__name__}"
             raise RequestError(message, HTTPStatus.INTERNAL_SERVER_ERROR) from None
 
-    def _send_json(self, content: dict[str, object], status: HTTPStatus = HTTPStatus.OK) -> None:
+    def _send_json(
+        self,
+        content: dict[str, object],
+        status: HTTPStatus = HTTPStatus.OK,
+        retry_seconds: int = 0,
+    ) -> None:
         text = json.dumps(content, indent=4, ensure_ascii=False)
-        self._send("application/json", text.encode(errors="replace"), status)
+        self._send("application/json", text.encode(errors="replace"), status, retry_seconds)
 
-    def _send(self, content_type: str, content: bytes, status: HTTPStatus = HTTPStatus.OK) -> None:
+    def _send(
+        self,
+        content_type: str,
+        content: bytes,
+        status: HTTPStatus = HTTPStatus.OK,
+        retry_seconds: int = 0,
+    ) -> None:
         self.send_response(status)
+        if retry_seconds:
+            self.send_header("Retry-After", str(retry_seconds))
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(content)))
         self.send_header("X-Content-Type-Options", "nosniff")

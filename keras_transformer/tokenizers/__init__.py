@@ -9,8 +9,9 @@ from ..model_dir.files import require_undamaged
 from ..runtime.packages import missing_packages_named
 
 with missing_packages_named():
+    from .normalization import Normalization
     from .sentencepiece import PretrainedSentencePieceTokenizer, SentencePieceTokenizer
-    from .tokenizer import Tokenizer, TokenizerPair, WordPieceTokenizer
+    from .tokenizer import MAX_FILE_BYTES, Tokenizer, TokenizerPair, WordPieceTokenizer
 
 __all__ = [
     "PretrainedSentencePieceTokenizer",
@@ -30,8 +31,14 @@ _CLASSES: dict[str, type[Tokenizer]] = {
 }
 
 
-def load_tokenizers(directory: str | os.PathLike[str], config: TokenizerConfig) -> TokenizerPair:
+def load_tokenizers(
+    directory: str | os.PathLike[str], config: TokenizerConfig, normalization: Normalization
+) -> TokenizerPair:
     """Loads the tokenizers of both languages from a model directory.
+
+    Args:
+        config: the section `tokenizer` of the model's configuration.
+        normalization: the model's `data.normalize`.
 
     Raises:
         InvalidFileError: A file is missing, or is not of its kind.
@@ -42,9 +49,12 @@ def load_tokenizers(directory: str | os.PathLike[str], config: TokenizerConfig) 
         path = pathlib.Path(directory, name)
         if not path.is_file():
             raise InvalidFileError(f"{path}: the tokenizer file is missing")
+        # Before its checksum is computed.
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InvalidFileError(f"{path}: the file must have at most {MAX_FILE_BYTES:,} bytes")
         require_undamaged(path)
         try:
-            tokenizers.append(_CLASSES[config.kind].load(path))
+            tokenizers.append(_CLASSES[config.kind].load(path, normalization))
         except ValueError as error:
             raise InvalidFileError(f"{path}: {error}") from None
     return TokenizerPair(tokenizers[0], tokenizers[-1])

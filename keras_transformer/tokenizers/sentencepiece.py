@@ -10,7 +10,6 @@ import hashlib
 import math
 import operator
 import os
-import pathlib
 import re
 from collections.abc import Sequence
 
@@ -26,9 +25,11 @@ from tensorflow_text import SentencepieceTokenizer
 
 from ..checks import require, shown
 from ..errors import ConfigError
+from ..model_dir.files import read_limited
 from ..runtime.standard_streams import silenced
 from ..tensors import Tensor
-from .tokenizer import NUM_PLACEHOLDERS, Tokenizer
+from .normalization import Normalization
+from .tokenizer import MAX_FILE_BYTES, NUM_PLACEHOLDERS, Tokenizer
 
 # SentencePiece writes a space as U+2581 and reads every U+2581 as a space. A text's own U+2581 is
 # therefore escaped, with a character that is escaped in turn.
@@ -72,10 +73,11 @@ def prepare_line(line: str) -> str:
 class SentencePieceTokenizer(Tokenizer):
     """A SentencePiece model, BPE or unigram, inside the graph.
 
-    Every valid UTF-8 text is restored exactly, including leading spaces and unseen scripts, by a
-    model that was trained with `normalization_rule_name="identity"`, `byte_fallback=True`,
-    `remove_extra_whitespaces=False`, `add_dummy_prefix=False`, `pad_id=0`, `unk_id=1`, `bos_id=2`
-    and `eos_id=3`, as `keras_transformer.training.batches.vocabulary.train_tokenizer` does.
+    Every valid UTF-8 text in the normal form is restored exactly, including leading spaces and
+    unseen scripts, by a model that was trained with `normalization_rule_name="identity"`,
+    `byte_fallback=True`, `remove_extra_whitespaces=False`, `add_dummy_prefix=False`, `pad_id=0`,
+    `unk_id=1`, `bos_id=2` and `eos_id=3`, as
+    `keras_transformer.training.batches.vocabulary.train_tokenizer` does.
 
     SentencePiece's own dummy prefix would lose a leading space. Instead, a text that is not empty
     gets one space in front, and `detokenize` removes one. A "▁" (U+2581) in a text is written as
@@ -84,6 +86,8 @@ class SentencePieceTokenizer(Tokenizer):
 
     Args:
         model: content of a SentencePiece model file.
+        normalization: "nfc", "nfkc" or "none". The normal form into which texts are brought first.
+            Defaults to "none".
 
     Raises:
         ConfigError: It is not a SentencePiece model with the four special ids above.
@@ -99,12 +103,12 @@ class SentencePieceTokenizer(Tokenizer):
     placeholder_pieces = tuple(f"{{ph{number}}}" for number in range(1, NUM_PLACEHOLDERS + 1))
     term_pieces = ("{term}", "{translation}", "{/term}")
 
-    def __init__(self, model: bytes) -> None:
+    def __init__(self, model: bytes, normalization: Normalization = "none") -> None:
         proto = parse_model(model)
         reserved = [
             piece.piece if piece.type == SentencePiece.CONTROL else "" for piece in proto.pieces
         ]
-        super().__init__(reserved, model, bytes_per_piece(proto))
+        super().__init__(reserved, model, bytes_per_piece(proto), normalization)
         self._subwords = load_subwords(model, tf.int32)
         special = [piece.piece for piece in proto.pieces[:4]]
         expected = ["<pad>", "<unk>", "<s>", "</s>"]
@@ -129,7 +133,9 @@ class SentencePieceTokenizer(Tokenizer):
         return self._subwords.id_to_string(token_ids)
 
     @classmethod
-    def with_placeholders(cls, model: bytes, terms: bool = False) -> "SentencePieceTokenizer":
+    def with_placeholders(
+        cls, model: bytes, terms: bool = False, normalization: Normalization = "none"
+    ) -> "SentencePieceTokenizer":
         """Adds placeholders, and before them pieces for terms if asked for, to a model file."""
         proto = parse_model(model)
         added = cls.placeholder_pieces
@@ -138,11 +144,13 @@ class SentencePieceTokenizer(Tokenizer):
         for piece in added:
             proto.pieces.append(SentencePiece(piece=piece, score=0.0, type=SentencePiece.CONTROL))
         proto.trainer_spec.vocab_size = len(proto.pieces)
-        return cls(proto.SerializeToString())
+        return cls(proto.SerializeToString(), normalization)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "SentencePieceTokenizer":
-        return cls(pathlib.Path(path).read_bytes())
+    def load(
+        cls, path: str | os.PathLike[str], normalization: Normalization = "none"
+    ) -> "SentencePieceTokenizer":
+        return cls(read_limited(path, MAX_FILE_BYTES), normalization)
 
 
 class PretrainedSentencePieceTokenizer(Tokenizer):
@@ -162,7 +170,7 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
     filename = "sentencepiece.model"
     special_pieces = ("<pad>", "<unk>", "<start>", "</s>")
 
-    def __init__(self, model: bytes) -> None:
+    def __init__(self, model: bytes, normalization: Normalization = "none") -> None:
         proto = parse_model(model)
         vocab_size = proto.trainer_spec.vocab_size
         num_pieces = len(proto.pieces)
@@ -173,7 +181,7 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         expected = f"{', '.join(self.special_pieces)}, in front"
         require(special == self.special_pieces, "special pieces", expected, special)
         languages = [piece if piece.startswith(">>") else "" for piece in self.vocabulary]
-        super().__init__(languages, model, bytes_per_piece(proto))
+        super().__init__(languages, model, bytes_per_piece(proto), normalization)
         self._subwords = load_subwords(model, tf.string)
         # Without the special pieces: a text that spells one out must not get its id.
         pieces = tf.constant(self.vocabulary[len(special) :], tf.string)
@@ -200,8 +208,10 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         return tf.strings.regex_replace(texts, "^ ", "", replace_global=False)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "PretrainedSentencePieceTokenizer":
-        return cls(pathlib.Path(path).read_bytes())
+    def load(
+        cls, path: str | os.PathLike[str], normalization: Normalization = "none"
+    ) -> "PretrainedSentencePieceTokenizer":
+        return cls(read_limited(path, MAX_FILE_BYTES), normalization)
 
     @classmethod
     def with_vocabulary(

@@ -14,6 +14,7 @@ from ..config import DecodingConfig
 from ..config.values import listed
 from ..errors import ConfigError
 from ..tensors import Tensor
+from .normalization import normalize_text
 from .placeholders import SPACES, Divided, SpanFinder, in_common, numbered_as, span_finder
 from .terms import Glossary, segment_annotated
 from .tokenizer import NUM_PLACEHOLDERS, Texts, TokenIds, Tokenizer, TokenizerPair
@@ -92,7 +93,13 @@ class TextCodec:
                     "a glossary needs a model that was trained with data.terms: "
                     "this vocabulary has no pieces for it"
                 )
-            glossary = Glossary(decoding.terms)
+            source, target = (tokenizer.normalization for tokenizer in tokenizers)
+            glossary = Glossary(
+                {
+                    normalize_text(term, source): normalize_text(translation, target)
+                    for term, translation in decoding.terms.items()
+                }
+            )
         return cls(tokenizers, max_length, spans, glossary, decoding.tag)
 
     def check_tag(self, name: str, tag: str) -> None:
@@ -238,7 +245,8 @@ class TextCodec:
         if not (self._has_terms and side == "source"):
             return tokenizer.tokenize(texts)
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-        return segment_annotated(tokenizer, tokenizer.in_front(self._annotate(texts)))
+        texts = self._annotate(tokenizer.normalized(texts))
+        return segment_annotated(tokenizer, tokenizer.in_front(texts))
 
     def _tokenize_divided(
         self,
@@ -253,7 +261,10 @@ class TextCodec:
         """
         tokenizer = getattr(self.tokenizers, side)
         has_terms = self._has_terms and side == "source"
-        texts = self._annotate(divided.texts) if has_terms else divided.texts
+        # Spans stay as they are.
+        texts = tokenizer.normalized(divided.texts)
+        if has_terms:
+            texts = self._annotate(texts)
         is_empty = tf.equal(texts[:, :1], "") & tf.equal(divided.spans[:, :1], "")
         front = tf.where(is_empty, "", tokenizer.space_in_front + texts[:, :1])
         parts = tf.reshape(tf.concat([front, texts[:, 1:]], axis=1), [-1])

@@ -12,9 +12,12 @@ from tensorflow_text import FastBertTokenizer
 from ..checks import require
 from ..config.values import is_tag
 from ..errors import ConfigError
-from ..model_dir.files import replacing_with_checksum
+from ..model_dir.files import read_limited, replacing_with_checksum
 from ..tensors import Tensor
+from .normalization import LARGEST_SHRINKAGE, Normalization, normalize_texts
 
+# A vocabulary or SentencePiece model of a million pieces takes a third of it.
+MAX_FILE_BYTES = 64 * 2**20
 # How many pieces a vocabulary ends with that stand for parts of a text, see `placeholders.py`.
 NUM_PLACEHOLDERS = 8
 # Longer words are always unknown to WordPiece; few words are that long.
@@ -33,6 +36,7 @@ class Tokenizer(tf.Module):
 
     Args:
         reserved: the piece of each id; "" for those that texts are segmented into.
+        normalization: the normal form of Unicode into which texts are brought first.
 
     Attributes:
         vocab_size: number of ids, including the four special ones.
@@ -56,11 +60,20 @@ class Tokenizer(tf.Module):
     term_pieces: tuple[str, ...] = ()
     space_in_front = space_behind = ""
 
-    def __init__(self, reserved: Sequence[str], file_content: bytes, bytes_per_token: int) -> None:
+    def __init__(
+        self,
+        reserved: Sequence[str],
+        file_content: bytes,
+        bytes_per_token: int,
+        normalization: Normalization = "none",
+    ) -> None:
         super().__init__()
         self.vocab_size = len(reserved)
         self.file_content = file_content
+        self.normalization = normalization
         self.bytes_per_token = bytes_per_token
+        if normalization != "none":
+            self.bytes_per_token *= LARGEST_SHRINKAGE
         tags = {piece: token_id for token_id, piece in enumerate(reserved) if is_tag(piece)}
         # Not a dict, which TensorFlow would track.
         self.tags = types.MappingProxyType(tags)
@@ -100,7 +113,13 @@ class Tokenizer(tf.Module):
         Bytes that are not UTF-8 are read as U+FFFD.
         """
         valid_texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-        return self.segment(self.in_front(valid_texts))
+        return self.segment(self.in_front(self.normalized(valid_texts)))
+
+    def normalized(
+        self, texts: Annotated[Tensor, "string, of any shape"]
+    ) -> Annotated[Tensor, "string, of the same shape"]:
+        """Returns texts, in valid UTF-8, in the normal form of the training text."""
+        return normalize_texts(texts, self.normalization)
 
     def in_front(self, texts: Texts) -> Texts:
         """Returns texts with `space_in_front`, except empty ones."""
@@ -121,7 +140,10 @@ class Tokenizer(tf.Module):
         return tf.strings.regex_replace(texts, f"^{self.space_in_front}|{self.space_behind}$", "")
 
     def segment(self, parts: Texts) -> TokenIds:
-        """Splits parts of texts, in valid UTF-8, into subword ids: without `space_in_front`."""
+        """Splits parts of texts, in valid UTF-8 and normalized, into subword ids.
+
+        No space is put in front.
+        """
         raise NotImplementedError
 
     def join(self, token_ids: TokenIds) -> Texts:
@@ -159,7 +181,9 @@ class Tokenizer(tf.Module):
         return (f"source.{cls.filename}", f"target.{cls.filename}")
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
+    def load(
+        cls, path: str | os.PathLike[str], normalization: Normalization = "none"
+    ) -> "Tokenizer":
         """Reads a file that `save` wrote."""
         raise NotImplementedError
 
@@ -173,6 +197,8 @@ class WordPieceTokenizer(Tokenizer):
     Args:
         vocabulary: the pieces in the order of their ids, "[PAD]", "[UNK]", "[START]", "[END]"
             first; a piece that continues a word begins with "##".
+        normalization: "nfc", "nfkc" or "none". The normal form into which texts are brought first.
+            Defaults to "none".
 
     Raises:
         ConfigError: The vocabulary does not begin with the four special pieces, or WordPiece cannot
@@ -192,7 +218,7 @@ class WordPieceTokenizer(Tokenizer):
     term_pieces = ("[TERM]", "[TRANSLATION]", "[/TERM]")
     space_in_front = space_behind = " "
 
-    def __init__(self, vocabulary: Sequence[str]) -> None:
+    def __init__(self, vocabulary: Sequence[str], normalization: Normalization = "none") -> None:
         special = tuple(vocabulary[:4])
         rule = f"a list that begins with {', '.join(self.special_pieces)}"
         require(special == self.special_pieces, "vocabulary", rule, special)
@@ -200,7 +226,7 @@ class WordPieceTokenizer(Tokenizer):
         longest = max(len(piece.encode()) for piece in vocabulary)
         # Pieces that texts are segmented into are unlike reserved ones: a text is split at
         # brackets.
-        super().__init__(vocabulary, file_content, max(longest, _BYTES_PER_WORD))
+        super().__init__(vocabulary, file_content, max(longest, _BYTES_PER_WORD), normalization)
         self.vocabulary = tuple(vocabulary)
         try:
             self._subwords = FastBertTokenizer(
@@ -221,10 +247,12 @@ class WordPieceTokenizer(Tokenizer):
         return tf.where(tf.equal(parts, ""), "", tf.strings.join([" ", parts, " "]))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "WordPieceTokenizer":
+    def load(
+        cls, path: str | os.PathLike[str], normalization: Normalization = "none"
+    ) -> "WordPieceTokenizer":
         # Not splitlines(), which also splits at characters that a piece may contain.
-        text = pathlib.Path(path).read_bytes().decode()
-        return cls(text.removesuffix("\n").split("\n"))
+        text = read_limited(path, MAX_FILE_BYTES).decode()
+        return cls(text.removesuffix("\n").split("\n"), normalization)
 
 
 class TokenizerPair(NamedTuple):

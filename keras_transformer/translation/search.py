@@ -26,8 +26,6 @@ POSITIONS_PER_BATCH = 4096
 PARALLEL_SEARCHES = 4
 # To use two cores, a request is divided in half, unless that makes batches smaller than this.
 MIN_TEXTS_PER_BATCH = 16
-# Tokens that a step of a search usually computes: a beam of 4 for each of 32 texts.
-TOKENS_PER_STEP = 128
 # What `decoding.forbidden_tokens` stands for.
 _FORBIDDEN_IDS: dict[str, tuple[int, ...]] = {
     "none": (),

@@ -159,7 +159,7 @@ class Translator:
         one_of("precision", precision, get_args(Precision))
         is_int8 = precision == "int8-weights"
         model = model_dir.load_model(config.model, "float32" if is_int8 else precision)
-        tokenizers = load_tokenizers(model_dir.path, config.tokenizer)
+        tokenizers = load_tokenizers(model_dir.path, config.tokenizer, config.data.normalization)
         shortlisted = None
         if shortlist and model_dir.shortlist_path.is_file():
             files = [tokenizer.file_content for tokenizer in tokenizers.files().values()]

@@ -105,12 +105,29 @@ def test_hostile_text_is_refused_at_once(refused, text, problem):
     ("text", "problem"),
     [
         (
-            "model: {num_layers: 1000000}",
+            # However narrow: each takes a quarter of a second to build.
+            "model: {num_layers: 1001, d_model: 2, d_ff: 1, num_heads: 1}",
+            "model.num_layers must be at most 1,000; received model.num_layers=1001",
+        ),
+        (
+            "model: {num_encoder_layers: 1001, d_model: 2, d_ff: 1, num_heads: 1}",
+            "model.num_encoder_layers must be at most 1,000; received",
+        ),
+        (
+            "model: {num_decoder_layers: 1001, d_model: 2, d_ff: 1, num_heads: 1}",
+            "model.num_decoder_layers must be at most 1,000; received",
+        ),
+        (
+            "model: {d_ff: 100000000000}",
             "the sizes in the section model must make at most 10,000,000,000 parameters; they make",
         ),
         (
-            "model: {num_layers: %s}" % ("1" * 400),
-            "model.num_layers must be at most 9,223,372,036,854,775,807; received",
+            "model: {d_ff: %s}" % ("1" * 400),
+            "model.d_ff must be at most 9,223,372,036,854,775,807; received",
+        ),
+        (
+            "decoding: {no_repeat_ngram_size: 101}",
+            "decoding.no_repeat_ngram_size must be at most 100; received",
         ),
         (
             "tokenizer: {vocab_size: 1000000000}",

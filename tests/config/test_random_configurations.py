@@ -259,7 +259,7 @@ SMALL = {
     "tokenizer.shared": st.booleans(),
     "decoding.forbidden_tokens": st.sampled_from(["none", "special", "unknown"]),
     "decoding.beam_size": st.integers(1, 1000),
-    "decoding.no_repeat_ngram_size": st.integers(0, 1000),
+    "decoding.no_repeat_ngram_size": st.integers(0, 100),
     "decoding.repetition_penalty": st.floats(0.01, 100),
     "decoding.min_length": st.integers(0, 1_000_000),
     "training.tokens_per_batch": st.integers(100, 2000),

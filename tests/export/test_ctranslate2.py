@@ -307,7 +307,7 @@ def test_languages_with_vocabularies_of_their_own(tmp_path):
         french,
     ]
     assert load_tokenizers(
-        path, TokenizerConfig("wordpiece", shared=False)
+        path, TokenizerConfig("wordpiece", shared=False), "none"
     ).target.vocabulary == tuple(french)
     (result,) = load(path).score_batch([["a", "c", "b"]], [["u", "w"]])
     np.testing.assert_allclose(

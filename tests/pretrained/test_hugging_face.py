@@ -122,7 +122,7 @@ def texts(number):
 
 def their_ids(path, ids, tokenizer):
     """Returns the table from our ids to theirs, and the converted ids."""
-    pair = load_tokenizers(path, ModelDir(path).read_config().tokenizer)
+    pair = load_tokenizers(path, ModelDir(path).read_config().tokenizer, "none")
     special = [
         tokenizer.pad_token_id,
         tokenizer.unk_token_id,
@@ -138,7 +138,7 @@ def their_ids(path, ids, tokenizer):
 def test_text_is_read_as_their_tokenizer_reads_it(hugging_face):
     _, tokenizer, path = hugging_face
     lines = [*texts(1000), "", " ", "a", ">>fra<<", ">>a", "<<", ">>>><<<<", "tab\tand\nnewline"]
-    pair = load_tokenizers(path, ModelDir(path).read_config().tokenizer)
+    pair = load_tokenizers(path, ModelDir(path).read_config().tokenizer, "none")
     for side, theirs in (("source", tokenizer(lines)), ("target", tokenizer(text_target=lines))):
         _, ours = their_ids(path, getattr(pair, side).tokenize(lines).to_list(), tokenizer)
         different = [

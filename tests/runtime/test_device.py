@@ -1,11 +1,12 @@
 """Which precision is chosen for a device."""
 
+import time
+
 import pytest
 import tensorflow as tf
 from fresh_process import run_python
 
 from examples.corpus import generate
-from keras_transformer.config import TransformerConfig
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.runtime import device
 from keras_transformer.runtime.device import choose_precision
@@ -15,69 +16,79 @@ from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.trainer import train
 from keras_transformer.training.text.corpus import SentencePairs
 
-CONFIG = TransformerConfig(
-    source_vocab_size=100, target_vocab_size=100, num_layers=1, d_model=256, d_ff=1024, num_heads=4
-)
+AMX = "flags\t\t: fpu avx512f avx512_bf16 amx_bf16 amx_tile\n"
+AVX512 = "flags\t\t: fpu avx512f avx512_bf16\n"
 
 
 @pytest.fixture(autouse=True)
-def no_limit(monkeypatch):
+def no_settings(monkeypatch):
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
 
 
 @pytest.fixture
-def products(monkeypatch):
-    """Sets the seconds of a product in each precision, and collects the shapes that are timed."""
+def processor(monkeypatch, tmp_path):
+    """Makes the machine one without a GPU whose /proc/cpuinfo has a text."""
 
-    def set_seconds(**seconds):
-        shapes = []
+    def set_cpu_info(text):
+        path = tmp_path / "cpuinfo"
+        path.write_text(f"processor\t: 0\n{text}\nprocessor\t: 1\n{text}")
+        monkeypatch.setattr(device, "_CPU_INFO", path)
 
-        def time_product(*arguments):
-            *shape, dtype = arguments
-            shapes.append(tuple(shape))
-            return seconds[dtype]
-
-        monkeypatch.setattr(device, "_time_product", time_product)
-        return shapes
-
-    return set_seconds
-
-
-def test_a_processor_that_multiplies_bfloat16_much_faster_is_given_it(products):
-    shapes = products(float32=0.004, bfloat16=0.001)
-    assert choose_precision(CONFIG, 1000) == (
-        "bfloat16",
-        "matrix products in bfloat16 are 4.0 times as fast on this CPU",
+    devices = tf.config.list_physical_devices
+    monkeypatch.setattr(
+        tf.config, "list_physical_devices", lambda kind=None: [] if kind == "GPU" else devices(kind)
     )
-    assert shapes == [(1000, 256, 1024)] * 2
+    return set_cpu_info
 
 
-@pytest.mark.parametrize("bfloat16", [0.008, 0.004, 0.003])
-def test_a_processor_that_gains_little_or_loses_is_given_float32(products, bfloat16):
-    products(float32=0.004, bfloat16=bfloat16)
-    chosen, reason = choose_precision(CONFIG, 1000)
-    assert chosen == "float32"
-    assert f"bfloat16 are {0.004 / bfloat16:.1f} times as fast on this CPU, not 2 times" in reason
+@pytest.mark.parametrize(
+    "cpu_info, expected, reason",
+    [
+        (AMX, "bfloat16", "this CPU has instructions that multiply bfloat16 matrices (AMX)"),
+        (AVX512, "float32", "this CPU has no instructions that multiply bfloat16 matrices (AMX)"),
+        # ARM has other names.
+        (
+            "Features\t: fp asimd bf16 i8mm\n",
+            "float32",
+            "this CPU has no instructions that multiply bfloat16 matrices (AMX)",
+        ),
+    ],
+)
+def test_the_instructions_of_a_cpu_decide(processor, cpu_info, expected, reason):
+    processor(cpu_info)
+    assert choose_precision() == choose_precision(training=True) == (expected, reason)
 
 
-def test_products_of_large_models_are_timed_with_fewer_rows(products):
-    shapes = products(float32=0.004, bfloat16=0.001)
-    big = TransformerConfig.preset("big", source_vocab_size=100, target_vocab_size=100)
-    choose_precision(big, 100_000)
-    assert shapes[0] == (64, 1024, 4096)
-
-
-@pytest.mark.parametrize("limit", ["AVX2", "avx2", "AVX512_CORE", "SSE41"])
-def test_a_limit_that_leaves_out_bfloat16_is_respected_without_a_product(
-    products, monkeypatch, limit
+def test_a_system_that_does_not_list_instructions_is_given_float32(
+    processor, monkeypatch, tmp_path
 ):
+    monkeypatch.setattr(device, "_CPU_INFO", tmp_path / "missing")
+    assert choose_precision()[0] == "float32"
+
+
+@pytest.mark.parametrize("limit", ["AVX2", "avx2", "AVX512_CORE", "AVX512_CORE_BF16", "SSE41"])
+def test_a_limit_that_leaves_out_amx_is_respected(processor, monkeypatch, limit):
+    processor(AMX)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
-    shapes = products(float32=0.004, bfloat16=0.001)
-    assert choose_precision(CONFIG, 1000) == (
-        "float32",
-        f"ONEDNN_MAX_CPU_ISA={limit.upper()} leaves out the instructions for bfloat16",
-    )
-    assert shapes == []
+    reason = f"ONEDNN_MAX_CPU_ISA={limit.upper()} turns off this CPU's AMX instructions"
+    assert choose_precision() == ("float32", reason)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "avx512_core_amx")
+    assert choose_precision()[0] == "bfloat16"
+
+
+def test_without_onednn_there_is_no_amx(processor, monkeypatch):
+    processor(AMX)
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    reason = "TF_ENABLE_ONEDNN_OPTS=0 turns off this CPU's AMX instructions"
+    assert choose_precision() == ("float32", reason)
+
+
+def test_a_choice_does_not_depend_on_the_clock(processor, monkeypatch):
+    processor(AMX)
+    for name in ("time", "monotonic", "perf_counter", "process_time"):
+        monkeypatch.setattr(time, name, lambda: pytest.fail("the clock was read"))
+    choose_precision()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +103,7 @@ def test_a_limit_that_leaves_out_bfloat16_is_respected_without_a_product(
     ],
 )
 def test_gpus_multiply_bfloat16_from_compute_capability_8_and_train_in_float16_from_7(
-    products, monkeypatch, capabilities, expected, expected_for_training, words
+    monkeypatch, capabilities, expected, expected_for_training, words
 ):
     details = {
         f"GPU:{i}": {"compute_capability": value} if value else {}
@@ -102,15 +113,16 @@ def test_gpus_multiply_bfloat16_from_compute_capability_8_and_train_in_float16_f
         tf.config, "list_physical_devices", lambda kind: list(details) if kind == "GPU" else []
     )
     monkeypatch.setattr(tf.config.experimental, "get_device_details", details.get)
-    shapes = products(float32=0.004, bfloat16=0.001)
     for training in (False, True):
-        chosen, reason = choose_precision(CONFIG, 1000, training=training)
+        chosen, reason = choose_precision(training=training)
         assert chosen == (expected_for_training if training else expected)
-        assert f"compute capability is {words};" in reason and shapes == []
+        assert f"this GPU (compute capability {words})" in reason
+        # A GPU that is given less than bfloat16 is told when that came.
+        assert (chosen == "bfloat16") != reason.endswith(("need 8.0", "need 7.0"))
 
 
 @pytest.mark.slow
-def test_a_resumed_training_keeps_its_precision(products, tmp_path, capsys, monkeypatch):
+def test_a_resumed_training_keeps_its_precision(processor, tmp_path, capsys, monkeypatch):
     def resume(*overrides):
         sizes = [
             "model.d_model=32",
@@ -123,11 +135,11 @@ def test_a_resumed_training_keeps_its_precision(products, tmp_path, capsys, monk
         train(config, text, text, tmp_path, make_strategy())
         return ModelDir(tmp_path).read_config().training.precision, capsys.readouterr().err
 
-    products(float32=0.004, bfloat16=0.001)
+    processor(AMX)
     chosen, log = resume("training.steps=1")
-    assert chosen == "bfloat16" and "precision: bfloat16, because matrix products" in log
+    assert chosen == "bfloat16" and "precision: bfloat16, because this CPU has" in log
     # As on a machine with another processor.
-    products(float32=0.001, bfloat16=0.004)
+    processor(AVX512)
     chosen, log = resume("training.steps=2")
     assert (
         chosen == "bfloat16"
@@ -140,18 +152,11 @@ def test_a_resumed_training_keeps_its_precision(products, tmp_path, capsys, monk
 
 
 @pytest.mark.slow
-def test_this_processor_is_measured_and_with_a_limit_of_its_instructions_is_given_float32():
-    chosen, reason = choose_precision(CONFIG, 1000)
-    ratio = float(reason.partition(" are ")[2].split()[0])
-    assert (
-        chosen == ("bfloat16" if ratio >= device._MIN_RATIO else "float32") or abs(ratio - 2) < 0.06
-    )
+def test_with_a_limit_of_its_instructions_this_processor_is_given_float32():
     # A process of its own: the limit is read when oneDNN is loaded, and a product that it forbids
     # ends the process.
     script = (
-        "from keras_transformer.config import TransformerConfig\n"
         "from keras_transformer.runtime.device import choose_precision\n"
-        "config = TransformerConfig.preset('tiny', source_vocab_size=100, target_vocab_size=100)\n"
-        "print(choose_precision(config, 1000)[0])\n"
+        "print(choose_precision()[0])\n"
     )
     assert run_python("-c", script, env={"ONEDNN_MAX_CPU_ISA": "AVX2"}).split()[-1:] == ["float32"]

@@ -13,15 +13,20 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_transformer.errors import InvalidFileError
 from keras_transformer.export.servable import graph_of
 from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.serving.server import (
     MAX_BYTES,
+    MAX_CONNECTIONS,
+    MAX_WAITING,
+    SMALL_BYTES,
     RestApi,
     Signature,
     load_servable,
@@ -276,6 +281,106 @@ def test_what_fails_is_answered_and_a_client_that_is_gone_is_not_reported(capfd)
     assert capfd.readouterr().err == ""
 
 
+def api_of(function):
+    """The REST API of a function of texts."""
+    inputs = {"text": tf.TensorSpec([None], tf.string)}
+    return RestApi("x", {"serving_default": Signature(inputs, function)}, 8)
+
+
+@contextlib.contextmanager
+def blocked_server():
+    """Gives the port of a server that answers large requests when an event is set, and the
+    event."""
+    released = threading.Event()
+
+    def answer(text):
+        if len(text.numpy()[0]) > SMALL_BYTES:
+            released.wait(60)
+        return {"text": text}
+
+    with serving(api_of(answer)) as port:
+        try:
+            yield port, released
+        finally:
+            released.set()
+
+
+def in_threads(port, requests):
+    """Asks in threads, which add their answers to the list that is returned."""
+    answers = []
+    threads = [
+        threading.Thread(
+            target=lambda body: answers.append(ask(port, "POST", "/v1/models/x:predict", body)),
+            args=(json.dumps({"instances": [text]}),),
+        )
+        for text in requests
+    ]
+    for thread in threads:
+        thread.start()
+    return answers, threads
+
+
+def wait_until(condition):
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("still waiting")
+
+
+def test_a_small_request_does_not_wait_for_a_large_one():
+    with blocked_server() as (port, released):
+        answers, threads = in_threads(port, ["a" * (SMALL_BYTES + 1)])
+        small = ask(port, "POST", "/v1/models/x:predict", json.dumps({"instances": ["a"]}))
+        assert small[0] == 200 and small[2] == {"predictions": ["a"]} and answers == []
+        assert ask(port, "GET", "/v1/models/x")[0] == 200
+        released.set()
+        for thread in threads:
+            thread.join()
+        assert answers[0][0] == 200
+
+
+def test_too_many_waiting_requests_are_told_to_come_again_later():
+    with blocked_server() as (port, released):
+        answers, threads = in_threads(port, ["a" * (SMALL_BYTES + 1)] * (MAX_WAITING + 4))
+        wait_until(lambda: len(answers) == 3)
+        released.set()
+        for thread in threads:
+            thread.join()
+    refused = [answer for answer in answers if answer[0] != 200]
+    assert len(refused) == 3
+    for status, headers, content in refused:
+        assert (status, headers["Retry-After"]) == (503, "1")
+        error = f"the server is busy: {MAX_WAITING} requests wait already; try again later"
+        assert content == {"error": error}
+
+
+def test_connections_are_limited():
+    with serving(api_of(lambda text: {"text": text})) as port, contextlib.ExitStack() as stack:
+        before = threading.active_count()
+        idle = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            for _ in range(MAX_CONNECTIONS)
+        ]
+        wait_until(lambda: threading.active_count() == before + MAX_CONNECTIONS)
+        status, headers, _ = ask(port, "GET", "/v1/models/x")
+        assert (status, headers["Retry-After"]) == (503, "1")
+        assert threading.active_count() == before + MAX_CONNECTIONS
+        idle[0].close()
+        wait_until(lambda: ask(port, "GET", "/v1/models/x")[0] == 200)
+
+
+def test_many_numbers_are_checked_quickly():
+    inputs = {"token_id": tf.TensorSpec([None, None], tf.int32)}
+    function = lambda token_id: {"sum": tf.reduce_sum(token_id, axis=1)}
+    api = RestApi("x", {"serving_default": Signature(inputs, function)}, 8)
+    body = json.dumps({"inputs": [[1] * 300_000]}).encode()
+    begin = time.process_time()
+    assert api.post("/v1/models/x:predict", body) == {"outputs": [300_000]}
+    # TensorFlow was asked for the smallest and the largest number for each of them: 5 s.
+    assert time.process_time() - begin < 2
+
+
 @pytest.mark.slow
 def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
     arguments = [
@@ -333,6 +438,50 @@ def test_a_path_that_tensorflow_reads_as_a_pattern_is_refused(tmp_path, fails, m
     assert (
         message == f"keras-transformer serve: error: {rule} --servable='{tmp_path / 'a[b]' / '1'}'"
     )
+
+
+def save(path, **functions):
+    """Writes a SavedModel with a variable and some signatures."""
+    module = tf.Module()
+    module.variable = tf.Variable([1, 2])
+    tf.saved_model.save(
+        module,
+        str(path),
+        {
+            name: tf.function(lambda x: {"x": x + 1}).get_concrete_function(spec)
+            for name, spec in functions.items()
+        },
+    )
+
+
+@pytest.mark.parametrize("name", ["variables.data-00000-of-00001", "variables.index"])
+@pytest.mark.parametrize("damage", ["empty", "truncated", "zeros", "missing", "directory"])
+def test_damaged_variables_of_a_servable_are_named(name, damage, tmp_path, fails):
+    save(tmp_path / "1", serving_default=tf.TensorSpec([None], tf.int32, "x"))
+    path = tmp_path / "1" / "variables" / name
+    content = path.read_bytes()
+    path.unlink()
+    if damage == "directory":
+        path.mkdir()
+    elif damage != "missing":
+        damaged = {"empty": b"", "truncated": content[: len(content) // 2]}
+        path.write_bytes(damaged.get(damage, bytes(len(content))))
+    message = fails("serve", "--servable", tmp_path)
+    begin = f"keras-transformer serve: error: {tmp_path / '1'}: the SavedModel cannot be loaded: "
+    assert message.startswith(begin)
+
+
+def test_a_servable_of_other_inputs_is_refused(tmp_path):
+    save(tmp_path / "1")
+    save(tmp_path / "2", serving_default=tf.TensorSpec([None], tf.float32, "x"))
+    save(tmp_path / "3", serving_default=tf.TensorSpec([], tf.int32, "x"))
+    for version, problem in (
+        (1, "the SavedModel has no signatures"),
+        (2, "must be rows of texts or of integers; it is float32 of shape (None,)"),
+        (3, "must be rows of texts or of integers; it is int32 of shape ()"),
+    ):
+        with pytest.raises(InvalidFileError, match=re.escape(problem)):
+            load_servable(tmp_path / str(version))
 
 
 @pytest.mark.slow

@@ -189,7 +189,7 @@ def test_two_tokenizers_of_one_saved_model_stay_two(tmp_path):
 def test_a_loaded_tokenizer_is_the_saved_one(tokenizers, kind, tmp_path):
     tokenizer = tokenizers[kind]
     tokenizer.save(tmp_path / tokenizer.filename)
-    loaded = load_tokenizers(tmp_path, TokenizerConfig(kind)).source
+    loaded = load_tokenizers(tmp_path, TokenizerConfig(kind), "none").source
     assert type(loaded) is type(tokenizer)
     assert loaded.vocab_size == tokenizer.vocab_size
     texts = AWKWARD + random_texts(100, seed=5)
@@ -222,7 +222,7 @@ def test_a_loaded_tokenizer_is_the_saved_one(tokenizers, kind, tmp_path):
 def test_a_damaged_file_is_named(kind, filename, content, message, tmp_path):
     (tmp_path / filename).write_bytes(content)
     with pytest.raises(InvalidFileError, match=message) as error:
-        load_tokenizers(tmp_path, TokenizerConfig(kind))
+        load_tokenizers(tmp_path, TokenizerConfig(kind), "none")
     assert str(error.value).startswith(str(tmp_path / filename))
     assert "\n" not in str(error.value)
 
@@ -278,7 +278,7 @@ def test_tokenizers_are_saved_under_names_that_say_whose_they_are(tmp_path):
         assert {path.name for path in folder.iterdir()} == names | {
             f"{name}.sha256" for name in names
         }
-        loaded = load_tokenizers(folder, TokenizerConfig("wordpiece", shared=shared))
+        loaded = load_tokenizers(folder, TokenizerConfig("wordpiece", shared=shared), "none")
         assert loaded.is_shared == shared
         assert [tokenizer.vocabulary for tokenizer in loaded] == [
             tokenizer.vocabulary for tokenizer in tokenizers
@@ -286,10 +286,10 @@ def test_tokenizers_are_saved_under_names_that_say_whose_they_are(tmp_path):
     path = tmp_path / "two" / "target.vocab.txt"
     path.write_text(path.read_text().replace("b", "c"))
     with pytest.raises(ValueError, match=f"{path}: the file is damaged"):
-        load_tokenizers(path.parent, TokenizerConfig("wordpiece", shared=False))
+        load_tokenizers(path.parent, TokenizerConfig("wordpiece", shared=False), "none")
     path.unlink()
     with pytest.raises(InvalidFileError) as error:
-        load_tokenizers(path.parent, TokenizerConfig("wordpiece", shared=False))
+        load_tokenizers(path.parent, TokenizerConfig("wordpiece", shared=False), "none")
     assert str(error.value) == f"{path}: the tokenizer file is missing"
 
 

@@ -53,7 +53,7 @@ def build_shortlist(
         LockedError: Another process does this in the directory.
     """
     config = model_dir.read_config()
-    tokenizers = load_tokenizers(model_dir.path, config.tokenizer)
+    tokenizers = load_tokenizers(model_dir.path, config.tokenizer, config.data.normalization)
     max_length = config.model.max_length
     with locked(model_dir.path / ".align.lock", "another process makes the shortlist here"):
         counts = _learn_counts(model_dir.alignment_path, pairs, tokenizers, max_length)

@@ -305,7 +305,7 @@ class SubwordDropout(SentencePieceTokenizer):
     """
 
     def __init__(self, tokenizer: SentencePieceTokenizer, rate: float, seed: int) -> None:
-        super().__init__(tokenizer.file_content)
+        super().__init__(tokenizer.file_content, tokenizer.normalization)
         self.rate = rate
         self.seed = seed
         self._calls = 0

@@ -27,6 +27,7 @@ from keras_transformer.tokenizers import (
     TokenizerPair,
     WordPieceTokenizer,
 )
+from keras_transformer.tokenizers.normalization import Normalization, normalize_text
 from keras_transformer.tokenizers.sentencepiece import prepare_line
 from keras_transformer.tokenizers.terms import NUM_TERM_PIECES
 from keras_transformer.tokenizers.tokenizer import NUM_PLACEHOLDERS
@@ -46,6 +47,7 @@ def train_tokenizer(
     vocab_size: int,
     tags: Sequence[str] = (),
     terms: bool = False,
+    normalization: Normalization = "none",
 ) -> Tokenizer:
     """Learns a subword vocabulary from text.
 
@@ -60,6 +62,8 @@ def train_tokenizer(
             may have up to 5% fewer, or as many as the nearest threshold gives.
         tags: special pieces after the four that every vocabulary has. Defaults to none.
         terms: whether it has three pieces for terms and their translations. Defaults to False.
+        normalization: "nfc", "nfkc" or "none". The normal form into which texts are brought first.
+            Defaults to "none".
 
     Raises:
         ConfigError: An argument breaks its rule, there is no text, or `vocab_size` is too small for
@@ -71,17 +75,21 @@ def train_tokenizer(
     """
     one_of("kind", kind, get_args(LearnedTokenizerKind))
     vocab_size = positive_int("vocab_size", vocab_size)
-    sample = sample_lines((line for line in lines if line.strip()), MAX_LINES)
+    texts = (normalize_text(line, normalization) for line in lines)
+    sample = sample_lines((text for text in texts if text.strip()), MAX_LINES)
     if not sample:
         raise ConfigError("the training text must have a line that is not empty")
     num_learned = vocab_size - _num_reserved(terms)
     if kind == "wordpiece":
-        return _train_wordpiece(sample, num_learned, tags, terms)
-    return _train_sentencepiece(sample, kind, num_learned, tags, terms)
+        return _train_wordpiece(sample, num_learned, tags, terms, normalization)
+    return _train_sentencepiece(sample, kind, num_learned, tags, terms, normalization)
 
 
 def learn_tokenizers(
-    pairs: SentencePairs, config: TokenizerConfig, terms: bool = False
+    pairs: SentencePairs,
+    config: TokenizerConfig,
+    terms: bool = False,
+    normalization: Normalization = "none",
 ) -> TokenizerPair:
     """Learns one vocabulary that the languages share, or one for each.
 
@@ -89,6 +97,8 @@ def learn_tokenizers(
 
     Args:
         terms: whether the vocabulary of the source has the pieces of terms. Defaults to False.
+        normalization: "nfc", "nfkc" or "none". The normal form into which texts are brought first.
+            Defaults to "none".
 
     Raises:
         ConfigError: `vocab_size` does not fit the text.
@@ -106,7 +116,9 @@ def learn_tokenizers(
     for name, lines in texts.items():
         with ProgressBar(f"learning a {name} of {config.vocab_size:,} tokens"):
             reserved = ([], False) if tokenizers else (tags, terms)
-            tokenizers.append(train_tokenizer(lines, kind, config.vocab_size, *reserved))
+            tokenizers.append(
+                train_tokenizer(lines, kind, config.vocab_size, *reserved, normalization)
+            )
         _log.info(f"{name}: {tokenizers[-1].vocab_size:,} tokens")
     return TokenizerPair(tokenizers[0], tokenizers[-1])
 
@@ -132,7 +144,12 @@ def _num_reserved(terms: bool) -> int:
 
 
 def _train_sentencepiece(
-    lines: list[str], kind: str, vocab_size: int, tags: Sequence[str], terms: bool
+    lines: list[str],
+    kind: str,
+    vocab_size: int,
+    tags: Sequence[str],
+    terms: bool,
+    normalization: Normalization,
 ) -> SentencePieceTokenizer:
     model = io.BytesIO()
     try:
@@ -167,7 +184,7 @@ def _train_sentencepiece(
         raise ConfigError(
             f"no vocabulary can be learned from the training text: {str(error).strip()}"
         ) from None
-    tokenizer = SentencePieceTokenizer.with_placeholders(model.getvalue(), terms)
+    tokenizer = SentencePieceTokenizer.with_placeholders(model.getvalue(), terms, normalization)
     num_learned = tokenizer.vocab_size - _num_reserved(terms)
     if num_learned < vocab_size:
         raise _wrong_size(vocab_size, num_learned, terms)
@@ -175,7 +192,11 @@ def _train_sentencepiece(
 
 
 def _train_wordpiece(
-    lines: list[str], vocab_size: int, tags: Sequence[str], terms: bool
+    lines: list[str],
+    vocab_size: int,
+    tags: Sequence[str],
+    terms: bool,
+    normalization: Normalization,
 ) -> WordPieceTokenizer:
     # Splits words as the FastBertTokenizer of WordPieceTokenizer does.
     split = BasicTokenizer(lower_case=False)
@@ -220,7 +241,8 @@ def _train_wordpiece(
     if high == 1 and len(vocabulary) < vocab_size:
         raise _wrong_size(vocab_size, len(vocabulary), terms)
     term_pieces = WordPieceTokenizer.term_pieces if terms else ()
-    return WordPieceTokenizer([*vocabulary, *term_pieces, *WordPieceTokenizer.placeholder_pieces])
+    pieces = [*vocabulary, *term_pieces, *WordPieceTokenizer.placeholder_pieces]
+    return WordPieceTokenizer(pieces, normalization)
 
 
 def _wrong_size(vocab_size: int, limit: int, terms: bool) -> ConfigError:

@@ -19,7 +19,7 @@ import numpy as np
 from keras_transformer.checks import positive_int, require
 from keras_transformer.errors import ConfigError, DamagedFileError, InvalidFileError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.directory import load_weights, save_weights
+from keras_transformer.model_dir.directory import load_weights, require_fitting, save_weights
 from keras_transformer.model_dir.files import (
     reading_archive,
     remove_with_checksum,
@@ -263,6 +263,8 @@ def average_checkpoints(
     if not steps:
         scored = "" if best is None else " whose validation score is known"
         raise ConfigError(f"{model_dir}: no checkpoints to average{scored}")
+    for step in steps:
+        require_fitting(checkpoints[step], config.model)
     model = build_transformer(config.model, dtype="float32")
     sums = [np.zeros(weight.shape, "float64") for weight in model.weights]
     averaged = []

@@ -22,7 +22,7 @@ from keras_transformer.config import Config
 from keras_transformer.config.values import TrainingPrecision
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.directory import require_memory
+from keras_transformer.model_dir.directory import require_fitting, require_memory
 from keras_transformer.model_dir.files import (
     checksum_path,
     locked,
@@ -150,7 +150,7 @@ def train(
         _require_memory(config)
         parts_per_device = max(parallel_parts // len(workers.replicas), 1)
         num_parts = strategy.num_replicas_in_sync * parts_per_device
-        config = _resumable_config(model_dir, config, workers, num_parts)
+        config = _resumable_config(model_dir, config, workers)
         training = config.training
         augmentation = None
         seen_pairs = train_pairs
@@ -166,6 +166,8 @@ def train(
                 config, seen_pairs, model_dir, init_from, workers, directory
             )
             config = config.with_vocab_sizes(*(tokenizer.vocab_size for tokenizer in tokenizers))
+            if init_from is not None and workers.is_chief and not model_dir.is_trained():
+                require_fitting(init_from.weights_path(), config.model)
             # The model is built before the whole text is tokenized, so that a model that does not
             # fit into memory is noticed early.
             model = build_training_model(config.model, training, strategy, parts_per_device)
@@ -254,12 +256,14 @@ def load_or_learn_tokenizers(
             content = workers.from_chief(b"")
             with naming_errors(path):
                 path.write_bytes(content)
-        return load_tokenizers(directory, config.tokenizer)
+        return load_tokenizers(directory, config.tokenizer, config.data.normalization)
     trained = model_dir if model_dir.is_trained() else init_from
     if trained is not None:
-        tokenizers = load_tokenizers(trained.path, config.tokenizer)
+        tokenizers = load_tokenizers(trained.path, config.tokenizer, config.data.normalization)
     else:
-        tokenizers = learn_tokenizers(pairs, config.tokenizer, config.data.terms > 0)
+        tokenizers = learn_tokenizers(
+            pairs, config.tokenizer, config.data.terms > 0, config.data.normalization
+        )
     for tokenizer in tokenizers.files().values():
         workers.from_chief(tokenizer.file_content)
     return tokenizers
@@ -360,31 +364,35 @@ def _directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
             model_dir.path.rmdir()
 
 
-def _resumable_config(
-    model_dir: ModelDir, config: Config, workers: Workers, num_parts: int
-) -> Config:
-    """Returns the configuration of a run, with the precision of its first step.
+def _resumable_config(model_dir: ModelDir, config: Config, workers: Workers) -> Config:
+    """Returns the configuration of a run, with the precision and the normal form of its first step.
 
-    The run may be new or resumed. All devices together divide a batch into `num_parts` parts.
+    The run may be new or resumed.
     """
     precision = config.training.precision
+    normalize = config.data.normalize or "nfc"
     if workers.is_chief:
         earlier = model_dir.read_config() if model_dir.config_path.is_file() else None
         _require_state(model_dir, is_described=earlier is not None)
         if earlier is not None:
-            _require_same_configuration(model_dir, earlier, config)
+            normalize = config.data.normalize or earlier.data.normalization
+            _require_same_configuration(model_dir, earlier, _normalizing(config, normalize))
         if precision == "auto" and earlier is not None:
             precision = earlier.training.precision
             reason = "this training run started with it"
         if precision == "auto":
-            tokens_per_part = config.training.tokens_per_batch // num_parts
-            precision, reason = choose_precision(config.model, tokens_per_part, training=True)
+            precision, reason = choose_precision(training=True)
         if precision != config.training.precision:
             _log.info(f"precision: {precision}, because {reason}")
     workers.require_same("the options", repr(config))
     precision = cast(TrainingPrecision, workers.from_chief(precision.encode()).decode())
     training = dataclasses.replace(config.training, precision=precision)
-    return dataclasses.replace(config, training=training)
+    normalize = workers.from_chief(normalize.encode()).decode()
+    return _normalizing(dataclasses.replace(config, training=training), normalize)
+
+
+def _normalizing(config: Config, normalize: str) -> Config:
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, normalize=normalize))
 
 
 def _require_state(model_dir: ModelDir, is_described: bool) -> None:
@@ -414,12 +422,15 @@ def _require_same_configuration(model_dir: ModelDir, old: Config, config: Config
     """Checks the values that a resumed run cannot change."""
     # The vocabulary may have turned out smaller than what was asked for.
     new = config.with_vocab_sizes(old.model.source_vocab_size, old.model.target_vocab_size)
+    # Models of earlier releases do not name a normal form.
+    old = _normalizing(old, old.data.normalization)
     for section, names in (
         ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
         ("model", [field.name for field in dataclasses.fields(old.model)]),
         # Checkpoints are compared by `validate_by`; the state has the average of `ema`, and Adam's
         # moments of the weights that are not frozen.
         ("training", ["validate_by", "ema", "freeze"]),
+        ("data", ["normalize"]),
     ):
         for name in names:
             before = getattr(getattr(old, section), name)

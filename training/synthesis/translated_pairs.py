@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 # The most work that is lost when a run is killed.
 LINES_PER_BLOCK = 1024
+# The settings, or the checksums, of a file take less.
+_MAX_RECORD_BYTES = 2**24
 _REASONS = {"empty": "empty", "too_long": "too long"}
 
 Metric = Literal["bleu", "chrf"]
@@ -221,7 +223,7 @@ def _named(output: pathlib.Path, ending: str) -> pathlib.Path:
 def _require_same(path: pathlib.Path, settings: Settings) -> None:
     """Checks that the first line of a file has these settings."""
     with open(path, "rb") as file:
-        before = _read(path, file.readline(), "settings", dict)
+        before = _read(path, file.readline(_MAX_RECORD_BYTES), "settings", dict)
     for name in [*settings, *before]:
         if before.get(name) != settings.get(name):
             difference = f"with {name}={shown(before.get(name))}"
@@ -237,7 +239,7 @@ def _require_same(path: pathlib.Path, settings: Settings) -> None:
 def _require_whole(output: pathlib.Path, finished: pathlib.Path) -> None:
     """Checks that the files of pairs are those that were written."""
     with open(finished, "rb") as record:
-        checksums = _read(finished, record.readline(), "files", dict)
+        checksums = _read(finished, record.readline(_MAX_RECORD_BYTES), "files", dict)
     for side in ("source", "target"):
         path = _named(output, side)
         checksum = None

@@ -31,6 +31,8 @@ Item = TypeVar("Item")
 Path = str | os.PathLike[str]
 
 _BYTES_PER_READ = 2**16
+# Lines in memory, with what Python needs for each: 20 million sentences.
+_MAX_BYTES_IN_MEMORY = 4 * 2**30
 # Zstandard makes up to 32,768 bytes of one, so that a read takes at most 64 MB of memory.
 _COMPRESSED_BYTES_PER_READ = 2048
 
@@ -71,16 +73,30 @@ def read_lines(path: Path) -> Iterable[str]:
         ConfigError: The file cannot be opened.
         InvalidFileError: The file is damaged, or one of its lines is not UTF-8 or has more than 1
             MiB; the message gives its number. For a file on disk, errors are raised when it is
-            iterated.
+            iterated. Or a pipe has more text than may be held in memory, 4 GiB.
 
     Example:
         >>> list(read_lines("train.en"))
         ['A dog runs .', 'Two women sit on a bench .']
     """
     if path != "-" and os.path.isfile(path):
-        return Reread(functools.partial(_lines, path))
+        return Reread(functools.partial(read_lines_once, path))
     with ProgressBar(f"reading {name_of(path)}", "lines") as bar:
-        return list(bar.count(_lines(path)))
+        return list(bar.count(_limited(path)))
+
+
+def _limited(path: Path) -> Iterator[str]:
+    """Reads the lines of a pipe, which may never end, as long as there is memory for them."""
+    size = 0
+    for line in read_lines_once(path):
+        size += sys.getsizeof(line)
+        if size > _MAX_BYTES_IN_MEMORY:
+            raise InvalidFileError(
+                f"{name_of(path)}: text of a pipe is held in memory and must take at most "
+                f"{_MAX_BYTES_IN_MEMORY / 2**30:g} GiB there; write it to a file, which may be "
+                "compressed"
+            )
+        yield line
 
 
 def read_texts(paths: Iterable[Path]) -> Iterable[str]:
@@ -198,7 +214,8 @@ def _zstandard_chunks(name: str) -> Iterator[bytes]:
         raise EOFError("Compressed file ended before the end of a frame was reached")
 
 
-def _lines(path: Path) -> Iterator[str]:
+def read_lines_once(path: Path) -> Iterator[str]:
+    """Reads lines as `read_lines` does, but only once, and holds those of a pipe nowhere."""
     number = 0
     try:
         # A decompressor may return nothing before the end, which an empty chunk stands for.

@@ -28,7 +28,7 @@ def arguments(tiny_model_dir, tmp_path, text):
 
 def read(arguments):
     model_dir = ModelDir(arguments[2])
-    tokenizer = load_tokenizers(model_dir.path, model_dir.read_config().tokenizer).source
+    tokenizer = load_tokenizers(model_dir.path, model_dir.read_config().tokenizer, "none").source
     sizes = [tokenizer.vocab_size] * 2
     return read_shortlist(model_dir.shortlist_path, *sizes, [tokenizer.file_content]), tokenizer
 

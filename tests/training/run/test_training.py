@@ -328,7 +328,7 @@ def test_biases_and_two_depths_are_trained_saved_and_used(tmp_path):
     assert (len(model.encoder.layers), len(model.decoder.layers)) == (2, 1)
     # The tokens of the text have become more probable than those that do not occur in it.
     bias = model.output_projection.bias.numpy()
-    tokenizer = load_tokenizers(model_dir.path, model_dir.read_config().tokenizer).source
+    tokenizer = load_tokenizers(model_dir.path, model_dir.read_config().tokenizer, "none").source
     assert bias[tokenizer.end_id] > bias[tokenizer.pad_id]
     assert np.all(model.decoder.layers[0].source_attention.value_dense.bias.numpy() != 0)
     # What was validated is what is loaded.
@@ -370,7 +370,7 @@ def test_each_language_may_have_a_vocabulary_of_its_own(two_vocabularies, tmp_pa
     }
     assert {path.name for path in model_dir.path.glob("*tokenizer*")} == names
     config = model_dir.read_config()
-    english, german = load_tokenizers(model_dir.path, config.tokenizer)
+    english, german = load_tokenizers(model_dir.path, config.tokenizer, "nfc")
     assert (config.model.source_vocab_size, config.model.target_vocab_size) == (
         english.vocab_size,
         german.vocab_size,
