@@ -6,7 +6,7 @@ import itertools
 import logging
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast, get_args
 
 import sentencepiece
@@ -21,6 +21,7 @@ from keras_transformer.config import TokenizerConfig
 from keras_transformer.config.sections import LearnedTokenizerKind
 from keras_transformer.errors import ConfigError
 from keras_transformer.runtime.progress import ProgressBar
+from keras_transformer.scripts import count_scripts, main_script
 from keras_transformer.tokenizers import (
     SentencePieceTokenizer,
     Tokenizer,
@@ -39,6 +40,9 @@ _log = logging.getLogger(__name__)
 # A larger sample changes a vocabulary very little, but costs memory and time.
 MAX_LINES = 2_000_000
 MAX_LINE_BYTES = 65_536
+# As many lines tell in which scripts a text is written.
+_MAX_LINES_OF_SCRIPTS = 10_000
+_LARGE_SCRIPTS = ("Hani", "Hira", "Kana", "Hang")
 
 
 def train_tokenizer(
@@ -111,6 +115,15 @@ def learn_tokenizers(
         }
     else:
         texts = {"vocabulary of the source": pairs.source, "vocabulary of the target": pairs.target}
+    scripts = [
+        main_script(itertools.islice(side, _MAX_LINES_OF_SCRIPTS))
+        for side in (pairs.source, pairs.target)
+    ]
+    if config.shared and len(set(scripts)) > 1:
+        _log.info(
+            "source and target are in different scripts: a vocabulary for each may translate "
+            "better, with --set tokenizer.shared=false --set model.tie_embeddings=target"
+        )
     tags = list(dict.fromkeys(tag for _, tag in pairs.tags if tag))
     tokenizers: list[Tokenizer] = []
     for name, lines in texts.items():
@@ -139,6 +152,28 @@ def sample_lines(lines: Iterable[str], size: int) -> list[str]:
     return sample
 
 
+def _coverage(lines: Sequence[str]) -> float:
+    """Returns the share of the characters of a text that a vocabulary has as pieces.
+
+    Chinese, Japanese and Korean have thousands of characters, and the rare ones would fill the
+    vocabulary.
+    """
+    scripts = count_scripts(lines[:: max(len(lines) // _MAX_LINES_OF_SCRIPTS, 1)])
+    share = sum(scripts[script] for script in _LARGE_SCRIPTS) / max(scripts.total(), 1)
+    return 0.9995 if share > 0.1 else 0.9999
+
+
+def _alphabet(counts: Mapping[str, int], lines: Sequence[str]) -> int:
+    """Returns how many characters cover words, whose numbers are given, as `_coverage` says."""
+    characters: collections.Counter[str] = collections.Counter()
+    for word, count in counts.items():
+        for character in word:
+            characters[character] += count
+    covered = itertools.accumulate(count for _, count in characters.most_common())
+    needed = _coverage(lines) * characters.total()
+    return next(number for number, total in enumerate(covered, start=1) if total >= needed)
+
+
 def _num_reserved(terms: bool) -> int:
     return NUM_PLACEHOLDERS + (NUM_TERM_PIECES if terms else 0)
 
@@ -160,8 +195,8 @@ def _train_sentencepiece(
             # With room for the special pieces, SentencePiece says how many the alphabet needs.
             vocab_size=max(vocab_size, 4 + len(tags)),
             hard_vocab_limit=False,
-            # Bytes spell what the alphabet leaves out: one character in 10,000.
-            character_coverage=0.9999,
+            # Bytes spell what the alphabet leaves out.
+            character_coverage=_coverage(lines),
             byte_fallback=True,
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
@@ -208,7 +243,7 @@ def _train_wordpiece(
         raise ConfigError("the training text must have a word")
 
     special = [*WordPieceTokenizer.special_pieces, *tags]
-    max_characters = 1000
+    max_characters = max(1000, min(_alphabet(counts, lines), (vocab_size - len(special)) // 2))
     num_characters = min(len(set().union(*counts)), max_characters)
     # Each character is a piece at the start of a word, and another one inside a word.
     if vocab_size < len(special) + 2 * num_characters:
