@@ -132,12 +132,19 @@ def run_check_data(options: argparse.Namespace) -> None:
     from keras_transformer.training.recipe import load_recipe, naming_origins
     from keras_transformer.training.text.check_data import check_data, report_lines
 
-    data = load_recipe(options.config, options.set).data
+    recipe = load_recipe(options.config, options.set)
     corpora = _corpora(options, "validation")
     with naming_origins(options.config, options.set):
-        reports = {"training": check_data(_corpora(options, "train"), data, _held_out(options))}
+        spans = None
+        if recipe.decoding.placeholders:
+            with tensorflow_backend():
+                from ..tokenizers.placeholders import SpanFinder
+
+            spans = SpanFinder.of(recipe.decoding)
+        text = _corpora(options, "train")
+        reports = {"training": check_data(text, recipe.data, _held_out(options), spans)}
     if corpora:
-        reports["validation"] = check_data(corpora)
+        reports["validation"] = check_data(corpora, spans=spans)
     if options.json:
         write_lines([json.dumps(reports)])
         return

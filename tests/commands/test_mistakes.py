@@ -1,13 +1,16 @@
 """Mistakes on the command line end with one clear line and a non-zero exit code, and leave no
 incomplete files."""
 
+import contextlib
 import dataclasses
 import errno
 import json
+import os
 import shlex
 import shutil
 import subprocess
 import sys
+import threading
 
 import h5py
 import pytest
@@ -451,6 +454,74 @@ def test_a_closed_stream_is_one_line(tiny_model_dir, stream, name, command):
         result.stderr
         == f"keras-transformer {command.split()[0]}: error: standard {name} is closed\n"
     )
+
+
+@contextlib.contextmanager
+def endless_pipe(content):
+    """The path of a pipe from which the content is read again and again."""
+    reading, writing = os.pipe()
+
+    def write():
+        with contextlib.suppress(OSError):
+            while True:
+                os.write(writing, content)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield f"/dev/fd/{reading}"
+    finally:
+        os.close(reading)
+        thread.join()
+        os.close(writing)
+
+
+@pytest.mark.parametrize("line", ["dog\tHund\n", "dog\n", "\n"])
+@pytest.mark.parametrize("option", ["--terms", "--keep"])
+def test_terms_without_an_end_are_refused(tiny_model_dir, fails, tmp_path, option, line):
+    model_dir = tmp_path / "model"
+    shutil.copytree(tiny_model_dir, model_dir)
+    config = model_dir / "config.yaml"
+    config.write_text(config.read_text().replace("placeholders: false", "placeholders: true"))
+    # A glossary's first lines must not be wrong.
+    lines = "".join(line.replace("dog", f"dog {i}") for i in range(6000))
+    with endless_pipe(lines.encode()) as path:
+        message = fails("translate", "--model-dir", model_dir, option, path)
+    rule = "the file must have at most 5,000 terms, in 1,000,000 characters; it has more"
+    assert message == f"keras-transformer translate: error: {path}: {rule}"
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("/dev/zero", "line 1 must have at most 1,048,576 bytes; it has more"),
+        # Not of standard output, to which translations are written meanwhile.
+        ("/proc/self/mem", "Input/output error"),
+    ],
+)
+def test_prefixes_that_cannot_be_read_are_named(tiny_model_dir, fails, monkeypatch, path, problem):
+    with open(__file__) as lines:
+        monkeypatch.setattr("sys.stdin", lines)
+        message = fails("translate", "--model-dir", tiny_model_dir, "--prefix", path)
+    assert message == f"keras-transformer translate: error: {path}: {problem}"
+
+
+def test_a_pipe_of_text_without_an_end_is_refused(fails, text, monkeypatch):
+    monkeypatch.setattr("keras_transformer.training.text.text_files._MAX_BYTES_IN_MEMORY", 2**20)
+    with endless_pipe(b"A dog runs.\n") as path:
+        message = fails("check-data", "--source", path, "--target", text("a.de", ["Ein Hund"]))
+    assert f"{path}: text of a pipe is held in memory and must take at most" in message
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "tokenizer.model.sha256"])
+def test_a_file_larger_than_any_of_its_kind_is_refused(tiny_model_dir, fails, tmp_path, name):
+    model_dir = tmp_path / "model"
+    shutil.copytree(tiny_model_dir, model_dir)
+    # A sparse file, which takes no room on the disk.
+    os.truncate(model_dir / name, 2**40)
+    limit = 2**16 if name.endswith(".sha256") else 2**26
+    message = fails("translate", "--model-dir", model_dir)
+    assert message.endswith(f"{model_dir / name}: the file must have at most {limit:,} bytes")
 
 
 @pytest.mark.parametrize("kind", ["external link", "soft link", "external data"])

@@ -8,6 +8,8 @@ from keras_transformer.config.values import listed
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 
+from ..bleu import make_bleu
+
 
 def require_possible(
     model_dir: ModelDir, config: Config, init_from: ModelDir | None = None
@@ -24,15 +26,28 @@ def require_possible(
     earlier = model_dir.read_config() if model_dir.config_path.is_file() else None
     _require_state(model_dir, is_described=earlier is not None)
     if earlier is not None:
-        normalize = config.data.normalize or earlier.data.normalization
-        _require_same_configuration(model_dir, earlier, normalizing(config, normalize))
+        _require_same_configuration(model_dir, earlier, completed(config, earlier))
+    if config.training.validate_by == "bleu" and config.training.bleu_tokenizer:
+        # Its package may be missing.
+        make_bleu(config.training.bleu_tokenizer)
     if init_from is None and not model_dir.is_trained():
         _require_pieces(config)
     return earlier
 
 
-def normalizing(config: Config, normalize: str) -> Config:
-    return dataclasses.replace(config, data=dataclasses.replace(config.data, normalize=normalize))
+def completed(config: Config, earlier: Config) -> Config:
+    """Returns a configuration with the normal form and the tokenizer of BLEU of an earlier run,
+    where it names none itself.
+
+    Runs of earlier releases do not name them: they read texts as they are, and counted words.
+    """
+    normalize = config.data.normalize or earlier.data.normalization
+    bleu_tokenizer = config.training.bleu_tokenizer or earlier.training.bleu_tokenizer or "13a"
+    return dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, normalize=normalize),
+        training=dataclasses.replace(config.training, bleu_tokenizer=bleu_tokenizer),
+    )
 
 
 def _require_pieces(config: Config) -> None:
@@ -77,14 +92,13 @@ def _require_same_configuration(model_dir: ModelDir, old: Config, config: Config
     """Checks the values that a resumed run cannot change."""
     # The vocabulary may have turned out smaller than what was asked for.
     new = config.with_vocab_sizes(old.model.source_vocab_size, old.model.target_vocab_size)
-    # Models of earlier releases do not name a normal form.
-    old = normalizing(old, old.data.normalization)
+    old = completed(old, old)
     for section, names in (
         ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
         ("model", [field.name for field in dataclasses.fields(old.model)]),
         # Checkpoints are compared by `validate_by`; the state has the average of `ema`, and Adam's
         # moments of the weights that are not frozen.
-        ("training", ["validate_by", "ema", "freeze"]),
+        ("training", ["validate_by", "bleu_tokenizer", "ema", "freeze"]),
         ("data", ["normalize"]),
     ):
         for name in names:

@@ -181,8 +181,9 @@ def _save_validation(run: TrainingRun, epoch: int, logs: Row) -> str:
     doubt = ""
     samples: list[Sample] = []
     if run.measure_bleu is not None:
-        bleu, doubt, samples = run.measure_bleu()
+        bleu, chrf, doubt, samples = run.measure_bleu()
         logs["val_bleu"] = bleu
+        logs["val_chrf"] = chrf
     values = _finite_values(run)
     perplexity = logs["val_perplexity"]
     score = score_of(perplexity, bleu, doubt)

@@ -72,7 +72,7 @@ class ValidationText:
         self._perplexity = Perplexity()
         self._measure_bleu = None
         if training.validate_by == "bleu":
-            self._measure_bleu = bleu_measure(model, tokenizers, config.decoding, pairs)
+            self._measure_bleu = bleu_measure(model, tokenizers, config, pairs)
 
         token_ids = tf.TensorSpec([None, None], tf.int32)
 
@@ -95,8 +95,9 @@ class ValidationText:
             perplexity = math.inf
         if self._measure_bleu is None:
             return Measured(score_of(perplexity, None, ""), perplexity, None)
-        bleu, doubt, _ = self._measure_bleu()
-        return Measured(score_of(perplexity, bleu, doubt), perplexity, bleu)
+        measured = self._measure_bleu()
+        score = score_of(perplexity, measured.score, measured.doubt)
+        return Measured(score, perplexity, measured.score)
 
 
 def encode_validation(

@@ -47,11 +47,12 @@ from ..batches.augmentation import Augmentation, SubwordDropout, TermAnnotation
 from ..batches.encoded_pairs import EncodedPairs, Epochs, align_encoded, encode
 from ..batches.pipeline import BatchPlan, plan_batches, training_dataset, validation_dataset
 from ..batches.vocabulary import learn_tokenizers
+from ..bleu import choose_tokenizer
 from ..step.model import build_training_model
 from ..step.optimizer import learning_rate
 from ..text.corpus import SentencePairs, TextFingerprint
 from .devices import Workers
-from .earlier_run import normalizing, require_possible
+from .earlier_run import completed, require_possible
 from .interruption import Interruption
 from .loop import TrainingRun, run_loop
 from .report import ProgressReport, bleu_measure, restore_log
@@ -102,13 +103,14 @@ def train(
 
     After each step, the logs that a callback gets have `loss`, the mean since the last validation.
     After each validation they have `step`, `learning_rate`, `loss`, `val_loss`, `val_perplexity`,
-    `val_accuracy`, `val_bleu` if checkpoints are ranked by it, and `skipped_steps` in float16; by
-    then everything is saved. `self.model.transformer` is the model. A callback that sets
-    `self.model.stop_training = True` ends the run after the next validation, and the run can be
-    resumed. Callbacks themselves are not saved.
+    `val_accuracy`, `val_bleu` and `val_chrf` if checkpoints are ranked by BLEU, and `skipped_steps`
+    in float16; by then everything is saved. `self.model.transformer` is the model. A callback that
+    sets `self.model.stop_training = True` ends the run after the next validation, and the run can
+    be resumed. Callbacks themselves are not saved.
 
     With several workers, each calls the callbacks that it was given, and all stop if one of them is
-    asked to. Only the chief's logs have `val_bleu`, and only the chief saves.
+    asked to. Only the chief's logs have `val_bleu` and `val_chrf`, and only the chief
+    saves.
 
     Raises:
         ConfigError: The directory holds a model with another configuration, the text is not that of
@@ -158,7 +160,7 @@ def train(
         augmentation = None
         seen_pairs = train_pairs
         if config.data.augment:
-            spans = SpanFinder(config.decoding.keep or ())
+            spans = SpanFinder.of(config.decoding)
             augmentation = Augmentation(config.data.augment, training.seed, spans)
             # Vocabularies and shortlists are learned from the text as the model sees it.
             seen_pairs = augmentation.text(train_pairs)
@@ -198,12 +200,15 @@ def train(
                 else:
                     _move_foreign_files(model_dir, tokenizers)
                 tokenizers.save(model_dir.path)
+                if training.validate_by == "bleu" and training.bleu_tokenizer is None:
+                    training = dataclasses.replace(
+                        training, bleu_tokenizer=choose_tokenizer(valid_pairs.target)
+                    )
+                    config = dataclasses.replace(config, training=training)
                 model_dir.write_config(config)
                 restore_log(model_dir, state.rows, state.step)
                 if training.validate_by == "bleu":
-                    measure = bleu_measure(
-                        model.validated, tokenizers, config.decoding, valid_pairs
-                    )
+                    measure = bleu_measure(model.validated, tokenizers, config, valid_pairs)
             devices = counted(strategy.num_replicas_in_sync, "device")
             if workers.number > 1:
                 devices += f" of {workers.number} workers"
@@ -378,12 +383,14 @@ def _resumable_config(
 
     The run may be new or resumed.
     """
+    given = repr(config)
     precision = config.training.precision
     normalize = config.data.normalize or "nfc"
     if workers.is_chief:
         earlier = require_possible(model_dir, config, init_from)
         if earlier is not None:
-            normalize = config.data.normalize or earlier.data.normalization
+            config = completed(config, earlier)
+            normalize = config.data.normalization
         if precision == "auto" and earlier is not None:
             precision = earlier.training.precision
             reason = "this training run started with it"
@@ -391,11 +398,12 @@ def _resumable_config(
             precision, reason = choose_precision(training=True)
         if precision != config.training.precision:
             _log.info(f"precision: {precision}, because {reason}")
-    workers.require_same("the options", repr(config))
+    workers.require_same("the options", given)
     precision = cast(TrainingPrecision, workers.from_chief(precision.encode()).decode())
     training = dataclasses.replace(config.training, precision=precision)
     normalize = workers.from_chief(normalize.encode()).decode()
-    return normalizing(dataclasses.replace(config, training=training), normalize)
+    data = dataclasses.replace(config.data, normalize=normalize)
+    return dataclasses.replace(config, training=training, data=data)
 
 
 def _warn_of_another_rate(earlier: Config, config: Config, step: int) -> None:
