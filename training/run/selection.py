@@ -74,7 +74,12 @@ class ValidationText:
         if training.validate_by == "bleu":
             self._measure_bleu = bleu_measure(model, tokenizers, config, pairs)
 
-        @tf.function(autograph=False, reduce_retracing=True)
+        token_ids = tf.TensorSpec([None, None], tf.int32)
+
+        @tf.function(
+            autograph=False,
+            input_signature=[{"source": token_ids, "target": token_ids}, token_ids],
+        )
         def update(inputs: dict[str, Tensor], labels: Tensor) -> None:
             self._perplexity.update_state(labels, model(inputs, training=False))
 
