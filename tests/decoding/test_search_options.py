@@ -16,7 +16,7 @@ OUTSIDE = {
     "beam_size": [("at most 1,000", 1001), ("positive", 0)],
     "length_penalty": [("at most 5", 5.1), ("at least 0 and finite", -TINY)],
     "repetition_penalty": [("at least 0.01", TINY), ("at most 100", 100.1), ("at least 0.01", 0)],
-    "no_repeat_ngram_size": [("at most 1,000", 1001), ("at least 0", -1)],
+    "no_repeat_ngram_size": [("at most 100", 101), ("at least 0", -1)],
     "temperature": [("positive and finite", 0), ("positive and finite", float("inf"))],
     "top_k": [("at most 1,000,000", 10**30), ("positive", 0)],
     "top_p": [("above 0 and at most 1", 1.1), ("above 0 and at most 1", 0)],
