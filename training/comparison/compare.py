@@ -10,6 +10,7 @@ from sacrebleu.significance import PairedTest
 
 from keras_transformer.errors import ConfigError
 
+from ..bleu import choose_tokenizer, make_bleu, words_of
 from ..text.corpus import SentencePairs
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ _TESTS = {"bootstrap": "bs", "randomization": "ar"}
 # sacreBLEU holds all resampled sentences in memory: about 100 kB for each sentence.
 MAX_SENTENCES = 10_000
 _SIGNIFICANT = 0.05
-# One to four words, directly repeated.
-_REPETITION = re.compile(r"(?<!\w)(\w+(?:\W+\w+){0,3})(?:\W+\1)(?!\w)")
+# The longest repetitions that are looked for.
+_MOST_WORDS, _MOST_CHARACTERS = 4, 8
+_IN_A_WORD = re.compile(r"\w")
 _NUMBER = re.compile(r"\d+")
 # What SentencePiece and WordPiece write for a token that the vocabulary does not have.
 _UNKNOWN = ("⁇", "[UNK]")
@@ -60,7 +62,9 @@ class Score(NamedTuple):
 class Faults(NamedTuple):
     """Shares of translations with a fault, from 0 to 1; `lost_numbers` is a share of numbers."""
 
-    repetitions: float  # one to four words come twice in a row, but not in the reference
+    # One to four words come twice in a row, but not in the reference; in a language without spaces,
+    # one or two characters three times, or three to eight twice.
+    repetitions: float
     copies: float  # the translation is the source, but the reference is not
     unknown: float  # there are unknown tokens
     lost_numbers: float  # of the numbers in source and reference, those that the translation lacks
@@ -74,7 +78,7 @@ class Result(NamedTuple):
     equals_first: bool | None
     scores: dict[str, Score]  # by the names of metrics, "BLEU" and "chrF2"
     brevity_penalty: float  # BLEU's factor for translations that are too short
-    length_ratio: float  # words of the translations for each word of the references
+    length_ratio: float  # what BLEU counts of the translations for each one of the references
     faults: Faults
     sentences_per_second: float | None
     terms: "TermUse | None" = None  # how often the terms of a glossary are used; None without one
@@ -118,7 +122,7 @@ def require_comparable(pairs: SentencePairs) -> None:
 def compare(
     systems: Sequence[System],
     pairs: SentencePairs,
-    tokenize: str = "13a",
+    tokenize: str | None = None,
     test: Test = "bootstrap",
     num_differences: int = 5,
 ) -> Comparison:
@@ -127,15 +131,17 @@ def compare(
     Args:
         systems: at least one System, each with another name.
         pairs: SentencePairs. The test set, with references.
-        tokenize: str. sacreBLEU's tokenization for BLEU; "none" for text that is tokenized already.
-            Defaults to "13a".
+        tokenize: str or None. sacreBLEU's tokenizer for BLEU, one of `BLEU_TOKENIZERS`; "none" for
+            text that is tokenized already. Defaults to None: the one for the script of the
+            references.
         test: "bootstrap", paired bootstrap resampling of 1,000 samples (Koehn 2004), or
             "randomization", approximate randomization of 10,000 trials (Riezler and Maxwell 2005).
             Both are sacreBLEU's. Defaults to "bootstrap".
         num_differences: int. The sentences shown in each direction. Defaults to 5.
 
     Raises:
-        ConfigError: The test set has more than 10,000 sentences.
+        ConfigError: The test set has more than 10,000 sentences, there is no such tokenizer, or its
+            package or model is missing.
 
     Example:
         >>> pairs = SentencePairs(["hello"], ["hallo"], "greetings")
@@ -145,7 +151,7 @@ def compare(
     require_comparable(pairs)
     sources = list(pairs.source)
     references = list(pairs.target)
-    bleu = sacrebleu.metrics.BLEU(tokenize=tokenize, force=tokenize == "none")
+    bleu = make_bleu(tokenize or choose_tokenizer(references))
     metrics: dict[str, Any] = {"BLEU": bleu, "chrF2": sacrebleu.metrics.CHRF()}
     # Confidence intervals are of 1,000 samples in both tests.
     signatures, table = PairedTest(
@@ -172,7 +178,7 @@ def compare(
                 scores,
                 corpus.bp,
                 corpus.sys_len / max(corpus.ref_len, 1),
-                count_faults(sources, references, system.translations),
+                count_faults(sources, references, system.translations, bleu),
                 len(references) / system.seconds if system.seconds else None,
             )
         )
@@ -210,16 +216,22 @@ def _differences(
     return better + worse
 
 
-def count_faults(sources: list[str], references: list[str], translations: list[str]) -> Faults:
-    """Counts the faults of translations.
+def count_faults(
+    sources: list[str],
+    references: list[str],
+    translations: list[str],
+    bleu: sacrebleu.metrics.BLEU,
+) -> Faults:
+    """Counts the faults of translations. Repetitions are of what the metric counts.
 
     Example:
-        >>> count_faults(["2 dogs", "hello"], ["2 Hunde", "hallo"], ["ein Hund, ein Hund", "hello"])
+        >>> translations = ["ein Hund, ein Hund", "hello"]
+        >>> count_faults(["2 dogs", "hello"], ["2 Hunde", "hallo"], translations, make_bleu("13a"))
         Faults(repetitions=0.5, copies=0.5, unknown=0.0, lost_numbers=1.0)
     """
     repetitions = copies = unknown = lost = expected = 0
     for source, reference, translation in zip(sources, references, translations, strict=True):
-        repetitions += _repeats(translation) and not _repeats(reference)
+        repetitions += _repeats(translation, bleu) and not _repeats(reference, bleu)
         copies += translation.strip() == source.strip() != reference.strip()
         unknown += any(token in translation for token in _UNKNOWN)
         numbers = Counter(_NUMBER.findall(source)) & Counter(_NUMBER.findall(reference))
@@ -229,5 +241,18 @@ def count_faults(sources: list[str], references: list[str], translations: list[s
     return Faults(repetitions / number, copies / number, unknown / number, lost / max(expected, 1))
 
 
-def _repeats(text: str) -> bool:
-    return _REPETITION.search(text.casefold()) is not None
+def _repeats(text: str, bleu: sacrebleu.metrics.BLEU) -> bool:
+    """Returns whether words, or characters of a script without spaces, come again at once.
+
+    Doubled characters are words of their own in many languages, such as 谢谢, so that one or two
+    characters must come three times.
+    """
+    units = [unit for unit in words_of(text.casefold(), bleu) if _IN_A_WORD.search(unit)]
+    are_words = bleu.tokenizer.signature() not in ("zh", "char")
+    for size in range(1, (_MOST_WORDS if are_words else _MOST_CHARACTERS) + 1):
+        for place in range(len(units) - 2 * size + 1):
+            stretch = units[place : place + size]
+            times = 2 if are_words or len("".join(stretch)) > 2 else 3
+            if units[place : place + times * size] == times * stretch:
+                return True
+    return False

@@ -29,12 +29,14 @@ _SCORES_NOTE = (
     "p: how probable so large a difference from the first system is if the two do not differ."
 )
 _LENGTHS_NOTE = (
-    "Length: words for each word of the references. "
+    "Length: words, or what else BLEU's tokenizer counts, for each one of the references. "
     "Repetitions, copies of the source, unknown tokens: of the translations. "
     "Lost numbers: of those that source and reference have. "
     "Speed: sentences per second, compilation included."
 )
-_OVERVIEW_NOTE = "BLEU on each test set. *: the difference from the first system is significant."
+_OVERVIEW_NOTE = (
+    "BLEU and chrF2 on each test set. *: the difference from the first system is significant."
+)
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -156,12 +158,18 @@ def _record(value: Any) -> Any:
 
 
 def _overview_row(results: Sequence[Result]) -> list[str]:
-    """The BLEU scores of one system, whose files have other names on other test sets."""
+    """The scores of one system, whose files have other names on other test sets."""
     name = results[0].name
     if any(result.name != name for result in results):
         name += ", …"
-    scores = [result.scores["BLEU"] for result in results]
-    return [name, *(f"{score.score:.2f}{'*' if score.is_significant else ''}" for score in scores)]
+    cells = [
+        " / ".join(
+            f"{score.score:.2f}{'*' if score.is_significant else ''}"
+            for score in result.scores.values()
+        )
+        for result in results
+    ]
+    return [name, *cells]
 
 
 def _score(score: Score) -> str:
@@ -199,7 +207,11 @@ def _length_row(result: Result) -> list[str]:
 def _table(header: list[str], rows: list[list[str]], format: Format) -> str:
     header, *rows = [[_escaped(cell, format, "|") for cell in row] for row in (header, *rows)]
     table = tabulate.tabulate(rows, header, tablefmt=_TABLES[format], disable_numparse=True)
-    return f"<div>{table}</div>" if format == "html" else table
+    if format != "html":
+        return table
+    # Each cell may be in another language, to be read from the left or from the right.
+    table = table.replace("<td", '<td dir="auto"')
+    return f"<div>{table}</div>"
 
 
 def _paragraph(text: str, format: Format) -> str:

@@ -11,13 +11,13 @@ import pathlib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sacrebleu
 import tensorflow as tf
 from tensorboard.plugins.text.summary_v2 import text_pb
 
-from keras_transformer.config import DecodingConfig
+from keras_transformer.config import Config
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import remove_leftovers, replacing
 from keras_transformer.models import Transformer
@@ -25,8 +25,10 @@ from keras_transformer.runtime.progress import ProgressBar, counted
 from keras_transformer.tokenizers import TokenizerPair
 from keras_transformer.translation import Translator
 
+from ..bleu import make_bleu
 from ..step.model import TrainingModel
 from ..text.corpus import SentencePairs
+from .ranking import MIN_REFERENCE_4GRAMS, doubt_about_bleu
 from .state import Row
 
 _log = logging.getLogger(__name__)
@@ -67,7 +69,7 @@ class ProgressReport:
             speed = self._speed(len(self._last_ends) - 1, now - self._last_ends[0])
             self.bar.details = f"loss {loss:.3f}, {speed}, learning rate {model.learning_rate:.1e}"
 
-    def after_validation(self, logs: Mapping[str, float]) -> None:
+    def after_validation(self, logs: Mapping[str, float], doubt_about_bleu: str = "") -> None:
         items = [
             f"loss {logs['loss']:.3f}",
             f"validation loss {logs['val_loss']:.3f}",
@@ -75,7 +77,9 @@ class ProgressReport:
             f"accuracy {logs['val_accuracy']:.1%}",
         ]
         if "val_bleu" in logs:
-            items.append(f"BLEU {logs['val_bleu']:.2f}")
+            doubt = f" ({doubt_about_bleu}: perplexity ranks)" if doubt_about_bleu else ""
+            items.append(f"BLEU {logs['val_bleu']:.2f}{doubt}")
+            items.append(f"chrF {logs['val_chrf']:.2f}")
         if "skipped_steps" in logs:
             items.append(f"{counted(int(logs['skipped_steps']), 'step')} skipped")
         items.append(self._speed(self._num_steps, self._last_ends[-1] - self._begin))
@@ -93,22 +97,40 @@ class Sample(NamedTuple):
     translation: str
 
 
-def bleu_measure(
-    model: Transformer, tokenizers: TokenizerPair, decoding: DecodingConfig, pairs: SentencePairs
-) -> Callable[[], tuple[float, list[Sample]]]:
-    """Returns a function that ranks checkpoints: it translates the validation text, without a beam.
+class MeasuredBleu(NamedTuple):
+    """BLEU and chrF of translations of the validation text."""
 
-    It returns the BLEU of the translations, and the first of them. Where the text has several tags,
-    the log has the BLEU of each.
+    score: float
+    chrf: float
+    # Why perplexity ranks these translations, such as "4 matching 4-grams"; empty if BLEU does.
+    doubt: str
+    samples: list[Sample]  # the first translations
+
+
+def bleu_measure(
+    model: Transformer, tokenizers: TokenizerPair, config: Config, pairs: SentencePairs
+) -> Callable[[], MeasuredBleu]:
+    """Returns a function that translates the validation text, without a beam, and measures BLEU.
+
+    Where the text has several tags, the log has the BLEU of each.
     """
     runs = [(number, tag) for number, tag in pairs.tags or ((len(pairs), ""),) if number]
     # Each tag has a graph of its own.
     translators = {}
     for _, tag in runs:
-        decoding_of_tag = dataclasses.replace(decoding, beam_size=1, tag=tag or None)
+        decoding_of_tag = dataclasses.replace(config.decoding, beam_size=1, tag=tag or None)
         translators[tag] = Translator(model, tokenizers, decoding_of_tag)
+    bleu = make_bleu(config.training.bleu_tokenizer or "13a")
+    chrf = sacrebleu.metrics.CHRF()
+    # Every 4-gram of a reference matches itself.
+    most_matches = bleu.corpus_score(list(pairs.target), [list(pairs.target)]).counts[-1]
+    if most_matches < MIN_REFERENCE_4GRAMS:
+        _log.info(
+            f"validation text: its references have {counted(most_matches, '4-gram')}, fewer than "
+            f"the {MIN_REFERENCE_4GRAMS} by which BLEU can rank; perplexity ranks the checkpoints"
+        )
 
-    def measure() -> tuple[float, list[Sample]]:
+    def measure() -> MeasuredBleu:
         texts = zip(pairs.source, pairs.target, strict=True)
         samples: list[Sample] = []
         bleu_of_tags = []
@@ -118,17 +140,22 @@ def bleu_measure(
             samples_of_tag = list(map(Sample, sources, references, translations))
             samples += samples_of_tag
             if len(runs) > 1:
-                bleu_of_tags.append(f"{tag or 'without a tag'} {_bleu(samples_of_tag):.2f}")
+                score = _score(bleu, samples_of_tag).score
+                bleu_of_tags.append(f"{tag or 'without a tag'} {score:.2f}")
         if bleu_of_tags:
             _log.info(f"BLEU {', '.join(bleu_of_tags)}")
-        return _bleu(samples), samples[:_NUM_SAMPLES]
+        result = _score(bleu, samples)
+        doubt = doubt_about_bleu(most_matches, result.counts[-1])
+        return MeasuredBleu(
+            result.score, _score(chrf, samples).score, doubt, samples[:_NUM_SAMPLES]
+        )
 
     return measure
 
 
-def _bleu(samples: list[Sample]) -> float:
+def _score(metric: sacrebleu.metrics.BLEU | sacrebleu.metrics.CHRF, samples: list[Sample]) -> Any:
     references = [sample.reference for sample in samples]
-    return sacrebleu.corpus_bleu([sample.translation for sample in samples], [references]).score
+    return metric.corpus_score([sample.translation for sample in samples], [references])
 
 
 def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample] = ()) -> None:

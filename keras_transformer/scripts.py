@@ -1,0 +1,115 @@
+"""The script of a text, by its letters. Without TensorFlow.
+
+Scripts have their codes of ISO 15924, such as "Latn"; Japanese is "Jpan", whether it is written
+with kanji or kana.
+"""
+
+import functools
+from collections import Counter
+from collections.abc import Iterable
+
+import regex
+
+# The names of Unicode's property Script by their codes.
+NAMES = {
+    "Arab": "Arabic",
+    "Armn": "Armenian",
+    "Beng": "Bengali",
+    "Cyrl": "Cyrillic",
+    "Deva": "Devanagari",
+    "Ethi": "Ethiopic",
+    "Geor": "Georgian",
+    "Grek": "Greek",
+    "Gujr": "Gujarati",
+    "Guru": "Gurmukhi",
+    "Hang": "Hangul",
+    "Hani": "Han",
+    "Hebr": "Hebrew",
+    "Hira": "Hiragana",
+    "Kana": "Katakana",
+    "Khmr": "Khmer",
+    "Knda": "Kannada",
+    "Laoo": "Lao",
+    "Latn": "Latin",
+    "Mlym": "Malayalam",
+    "Mong": "Mongolian",
+    "Mymr": "Myanmar",
+    "Orya": "Oriya",
+    "Sinh": "Sinhala",
+    "Syrc": "Syriac",
+    "Taml": "Tamil",
+    "Telu": "Telugu",
+    "Thaa": "Thaana",
+    "Thai": "Thai",
+    "Tibt": "Tibetan",
+}
+# Any other script.
+OTHER = "Zzzz"
+# Scripts without spaces between words.
+UNSPACED = frozenset({"Hani", "Jpan", "Khmr", "Laoo", "Mymr", "Thai", "Tibt"})
+
+# How many letters of English say as much as a letter of these, measured on Tatoeba's sentences
+# (docs/data.md), so that a name in Latin letters does not outweigh a Chinese sentence.
+_WEIGHTS = {"Hani": 3, "Hira": 2, "Kana": 2, "Hang": 2}
+# A Chinese text may quote a little Japanese; in a Japanese text, kana are half or more.
+_LEAST_SHARE_OF_KANA = 0.1
+_SCRIPT = regex.compile(
+    "|".join(rf"(?P<{code}>[\p{{L}}\p{{M}}&&\p{{{name}}}])" for code, name in NAMES.items()),
+    regex.V1,
+)
+_LETTER = regex.compile(r"\p{L}")
+
+
+@functools.lru_cache(2**16)
+def script_of_character(character: str) -> str | None:
+    """Returns the script of a letter or combining mark.
+
+    Digits, punctuation and other characters of all scripts have none.
+
+    Example:
+        >>> [script_of_character(character) for character in "aж字1"]
+        ['Latn', 'Cyrl', 'Hani', None]
+    """
+    match = _SCRIPT.match(character)
+    if match:
+        return match.lastgroup
+    return OTHER if _LETTER.match(character) and character not in "ーｰ" else None
+
+
+def count_scripts(texts: Iterable[str]) -> Counter[str]:
+    """Counts the letters of texts by their scripts.
+
+    Example:
+        >>> count_scripts(["An ёж", "a"])
+        Counter({'Latn': 3, 'Cyrl': 2})
+    """
+    characters = Counter[str]()
+    for text in texts:
+        characters.update(text)
+    scripts = Counter[str]()
+    for character, number in characters.items():
+        script = script_of_character(character)
+        if script is not None:
+            scripts[script] += number
+    return scripts
+
+
+def main_script(texts: Iterable[str]) -> str | None:
+    """Returns the script of most of the letters of texts, None if they have no letter.
+
+    Kana and kanji count together, as Japanese, if at least a tenth of them are kana.
+
+    Example:
+        >>> main_script(["犬が走る。"]), main_script(["用 Firefox 打开链接。"])
+        ('Jpan', 'Hani')
+    """
+    counts = count_scripts(texts)
+    weights = {script: _WEIGHTS.get(script, 1) * number for script, number in counts.items()}
+    kana = counts["Hira"] + counts["Kana"]
+    if kana and kana >= _LEAST_SHARE_OF_KANA * (kana + counts["Hani"]):
+        weights["Jpan"] = sum(weights.pop(script, 0) for script in ("Hani", "Hira", "Kana"))
+    else:
+        # Kana that a Chinese text quotes do not make it Japanese.
+        weights.pop("Hira", None)
+        weights.pop("Kana", None)
+    return max(weights, key=lambda script: weights[script], default=None)
