@@ -29,7 +29,13 @@ from .children import (
     saved_dtype,
 )
 from .feed_forward import FeedForward
-from .input_checks import check_batch, check_mask, check_scores, output_spec_with_scores
+from .input_checks import (
+    check_batch,
+    check_mask,
+    check_scores,
+    check_step_mask,
+    output_spec_with_scores,
+)
 from .layer_normalization import Normalization, make_normalization
 from .multi_head_attention import (
     MultiHeadAttention,
@@ -524,6 +530,9 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
             ValueError: The n entries end after the `FixedCache`; only checked if the sizes and
                 `position` are ints.
         """
+        if source_key_values is not None:
+            batch, _, length, _ = source_key_values.keys.shape
+            check_step_mask("source_mask", source_mask, (batch, length))
         written = []
 
         def self_attend(hidden: Tensor) -> Tensor:

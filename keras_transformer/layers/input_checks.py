@@ -63,6 +63,13 @@ def check_sequence(name: str, inputs: Tensor) -> None:
         )
 
 
+def check_step_mask(name: str, mask: Tensor | None, expected: Shape) -> None:
+    """Raises a ConfigError unless the mask of a decoding step broadcasts to a shape."""
+    shape = None if mask is None else tuple(mask.shape)
+    if shape is not None and not fits((1,) * (len(expected) - len(shape)) + shape, expected):
+        raise ConfigError(f"{name} must broadcast to {expected}; received {name} of shape {shape}")
+
+
 def check_scores(
     name: str, tensor: Tensor | None, num_heads: int, target: Tensor, source: Tensor
 ) -> None:

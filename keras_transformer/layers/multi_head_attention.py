@@ -29,6 +29,7 @@ from .input_checks import (
     check_mask,
     check_same_axes,
     check_sequence,
+    check_step_mask,
     check_width,
     output_spec_with_scores,
 )
@@ -515,6 +516,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         """
         check_sequence("query", query)
         check_batch("query", query, "the keys", key_values.keys)
+        check_step_mask("mask", mask, (*query.shape[:2], key_values.keys.shape[2]))
         queries = self._project_query(query, position_ids)
         bias = self._position_bias(queries, key_values.keys, True, position_ids, key_position_ids)
         mask = None if mask is None else per_head(mask)

@@ -123,6 +123,8 @@ def test_mistakes_in_steps_are_named():
         ("cache must be from init_cache or the previous step", floats(2, 1, 8), None),
     ):
         refused(message, layer.step, hidden, given, 0)
+    message = "mask must broadcast to (2, 1, 4); received mask of shape (2, 1, 9)"
+    refused(message, layer.step, floats(2, 1, 8), cache, 0, mask(2, 1, 9))
     refused("batch_size must be at least 0; received batch_size=-1", layer.init_cache, -1)
     stack = Encoder(2, 2, 8)
     stack(QUERY)
