@@ -78,14 +78,15 @@ def model_dir(request, model_dirs):
 
 def load(model_dir, **decoding):
     return Translator.load(
-        model_dir, DecodingConfig(
+        model_dir,
+        DecodingConfig(
             **{
                 "placeholders": True,
                 "keep": TERMS,
                 "placeholder_patterns": PATTERNS,
                 **decoding,
             }
-        )
+        ),
     )
 
 
