@@ -139,8 +139,9 @@ class SpanFinder:
 
     def spans(self, texts: Sequence[str]) -> list[list[bytes]]:
         """Returns all spans of texts, also those after the first `NUM_PLACEHOLDERS`."""
-        texts = tf.strings.unicode_transcode(list(texts), "UTF-8", "UTF-8", errors="replace")
-        return [parts[1::2] for parts in self.parts(texts).to_list()]
+        given = tf.constant(list(texts), tf.string)
+        valid = tf.strings.unicode_transcode(given, "UTF-8", "UTF-8", errors="replace")
+        return [parts[1::2] for parts in self.parts(valid).to_list()]
 
     def _marked(self, texts: Tensor) -> Tensor:
         marked = tf.strings.regex_replace(texts, MARK, ESCAPED_MARK)

@@ -283,7 +283,7 @@ class TermAnnotation:
         if not terms:
             return []
         number = self._random.integers(min(len(terms), _MAX_TERMS)) + 1
-        chosen = []
+        chosen: list[Term] = []
         room = len(target) // 2
         for place in self._random.permutation(len(terms)):
             size = len(terms[place].translation)
