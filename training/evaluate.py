@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_transformer.tokenizers.placeholders import IN_A_WORD
 from keras_transformer.tokenizers.terms import Glossary
 
+from .bleu import bleu_metric, choose_tokenizer
 from .text.corpus import SentencePairs
 
 _IS_IN_A_WORD = regex.compile(IN_A_WORD)
@@ -29,16 +30,21 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    translate: Callable[[list[str]], list[str]], pairs: SentencePairs, tokenize: str = "13a"
+    translate: Callable[[list[str]], list[str]], pairs: SentencePairs, tokenize: str | None = None
 ) -> Evaluation:
     """Translates the sources and compares the translations with the targets, in mixed case.
 
     Args:
         translate: Translator, or any function from a list of texts to a list of texts.
         pairs: SentencePairs.
-        tokenize: str. sacreBLEU's tokenization for BLEU; "none" for text that is tokenized already.
-            Defaults to "13a".
+        tokenize: str or None. sacreBLEU's tokenizer for BLEU; "none" for text that is tokenized
+            already. Defaults to None: the script of the targets decides (`choose_tokenizer`).
+
+    Raises:
+        ConfigError: The tokenizer is unknown, or cannot be loaded.
+        MissingPackageError: The tokenizer needs a package.
     """
+    tokenize = choose_tokenizer(pairs.target, tokenize)
     translations = translate(list(pairs.source))
     references = [list(pairs.target)]
 
@@ -46,8 +52,7 @@ def evaluate(
         result = metric.corpus_score(translations, references)
         return Score(result.score, str(result), str(metric.get_signature()))
 
-    bleu = sacrebleu.metrics.BLEU(tokenize=tokenize, force=tokenize == "none")
-    return Evaluation(score(bleu), score(sacrebleu.metrics.CHRF()), translations)
+    return Evaluation(score(bleu_metric(tokenize)), score(sacrebleu.metrics.CHRF()), translations)
 
 
 class TermUse(NamedTuple):

@@ -38,6 +38,11 @@ SignatureName = Literal[
     "encode",
 ]
 
+# sacreBLEU's tokenizers for BLEU.
+BLEU_TOKENIZERS = (
+    "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "spm", "flores101", "flores200", "none",
+)  # fmt: skip
+
 # Languages with rules of their own for where a sentence ends.
 Language = Literal[
     "ar", "cs", "da", "de", "el", "en", "es", "fi", "fr", "hi", "hu", "it", "ja", "ko", "nb", "nl",
