@@ -100,8 +100,8 @@ def main_script(texts: Iterable[str]) -> str | None:
     Kana and kanji count together, as Japanese, if at least a tenth of them are kana.
 
     Example:
-        >>> main_script(["犬が走る。"]), main_script(["用 Firefox 打开链接。"]), main_script(["123"])
-        ('Jpan', 'Hani', None)
+        >>> main_script(["犬が走る。"]), main_script(["用 Firefox 打开。"])
+        ('Jpan', 'Hani')
     """
     counts = count_scripts(texts)
     weights = {script: _WEIGHTS.get(script, 1) * number for script, number in counts.items()}

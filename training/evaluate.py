@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_transformer.tokenizers.terms import Glossary
 from keras_transformer.tokenizers.words import with_marks
 
+from .bleu import bleu_metric, choose_tokenizer
 from .text.corpus import SentencePairs
 
 # Stands around words: a noncharacter of Unicode.
@@ -30,16 +31,21 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    translate: Callable[[list[str]], list[str]], pairs: SentencePairs, tokenize: str = "13a"
+    translate: Callable[[list[str]], list[str]], pairs: SentencePairs, tokenize: str | None = None
 ) -> Evaluation:
     """Translates the sources and compares the translations with the targets, in mixed case.
 
     Args:
         translate: Translator, or any function from a list of texts to a list of texts.
         pairs: SentencePairs.
-        tokenize: str. sacreBLEU's tokenization for BLEU; "none" for text that is tokenized already.
-            Defaults to "13a".
+        tokenize: str or None. sacreBLEU's tokenizer for BLEU; "none" for text that is tokenized
+            already. Defaults to None: the script of the targets decides (`choose_tokenizer`).
+
+    Raises:
+        ConfigError: The tokenizer is unknown, or cannot be loaded.
+        MissingPackageError: The tokenizer needs a package.
     """
+    tokenize = choose_tokenizer(pairs.target, tokenize)
     translations = translate(list(pairs.source))
     references = [list(pairs.target)]
 
@@ -47,8 +53,7 @@ def evaluate(
         result = metric.corpus_score(translations, references)
         return Score(result.score, str(result), str(metric.get_signature()))
 
-    bleu = sacrebleu.metrics.BLEU(tokenize=tokenize, force=tokenize == "none")
-    return Evaluation(score(bleu), score(sacrebleu.metrics.CHRF()), translations)
+    return Evaluation(score(bleu_metric(tokenize)), score(sacrebleu.metrics.CHRF()), translations)
 
 
 class TermUse(NamedTuple):

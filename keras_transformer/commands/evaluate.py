@@ -53,11 +53,13 @@ def add_evaluate_options(parser: Parser) -> None:
 
 def run_evaluate(options: argparse.Namespace) -> None:
     """Print BLEU and chrF of the translations of a file."""
+    from keras_transformer.training.bleu import choose_tokenizer
     from keras_transformer.training.text.corpus import read_pairs
     from keras_transformer.training.text.text_files import name_of
 
     trained = read_trained(options.model_dir, options)
     pairs = read_pairs(options.source, options.reference)
+    tokenize = choose_tokenizer(pairs.target, options.tokenize, name_of(options.reference))
     translator = load_translator(trained)
     from keras_transformer.training.comparison.compare import MAX_SENTENCES, System, compare
     from keras_transformer.training.evaluate import count_terms, evaluate
@@ -66,9 +68,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
 
     log_device()
     name = name_of(options.source)
-    result = evaluate(
-        lambda texts: translate_lines(translator, texts, name), pairs, options.tokenize
-    )
+    result = evaluate(lambda texts: translate_lines(translator, texts, name), pairs, tokenize)
     trained.model_dir.write_evaluation(
         f"{len(pairs):,} sentences of {os.path.basename(name)}, "
         f"beam size {trained.decoding.beam_size}, length penalty "
@@ -81,9 +81,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
     scores = {"bleu": result.bleu, "chrf": result.chrf}
     intervals: dict[str, float] = {}
     if len(pairs) <= MAX_SENTENCES:
-        compared = (
-            compare([System("", result.translations)], pairs, options.tokenize).results[0].scores
-        )
+        compared = compare([System("", result.translations)], pairs, tokenize).results[0].scores
         intervals = {
             name: score.interval for name, score in zip(scores, compared.values(), strict=True)
         }
@@ -204,10 +202,11 @@ def run_compare(options: argparse.Namespace) -> None:
             "--hypotheses must be given, for each system, a file for each test set: "
             f"a multiple of {number} files; received {len(hypotheses)}"
         )
+    from keras_transformer.training.bleu import choose_tokenizer
     from keras_transformer.training.comparison.compare import System, compare, require_comparable
     from keras_transformer.training.comparison.report import write_reports
     from keras_transformer.training.text.corpus import read_pairs
-    from keras_transformer.training.text.text_files import Shard, read_lines
+    from keras_transformer.training.text.text_files import Shard, name_of, read_lines
 
     from ..model_dir.files import replacing
 
@@ -216,8 +215,10 @@ def run_compare(options: argparse.Namespace) -> None:
         for source, reference in zip(options.source, options.reference, strict=True)
     }
     # What is wrong with a system or a test set is known before a model has translated for minutes.
-    for pairs in test_sets.values():
+    tokenizers = {}
+    for (source, pairs), reference in zip(test_sets.items(), options.reference, strict=True):
         require_comparable(pairs)
+        tokenizers[source] = choose_tokenizer(pairs.target, options.tokenize, name_of(reference))
     files = [
         [
             # Do not read the sources again: they may come through a pipe.
@@ -246,7 +247,7 @@ def run_compare(options: argparse.Namespace) -> None:
     for (source, pairs), compared in zip(
         test_sets.items(), zip(*systems, strict=True), strict=True
     ):
-        comparison = compare(compared, pairs, options.tokenize, options.test)
+        comparison = compare(compared, pairs, tokenizers[source], options.test)
         if glossary is not None:
             with tensorflow_backend():
                 from keras_transformer.training.evaluate import count_terms

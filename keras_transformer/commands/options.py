@@ -22,7 +22,7 @@ from ..checks import (
     utf_8,
 )
 from ..config import search_options
-from ..config.values import Precision, PrecisionOrAuto, tag
+from ..config.values import BLEU_TOKENIZERS, Precision, PrecisionOrAuto, tag
 from ..errors import ConfigError, StreamError
 
 # A function of an option's name and value, which returns the value or raises a ConfigError.
@@ -232,12 +232,11 @@ class Parser(argparse.ArgumentParser):
 
     def add_tokenize(self) -> None:
         help = (
-            "sacreBLEU's tokenization for BLEU; none for files that are already tokenized "
-            "(default: 13a)"
+            "sacreBLEU's tokenizer for BLEU; none for files that are already tokenized (default: "
+            "by the script of the references: zh for Chinese, ja-mecab for Japanese, ko-mecab for "
+            "Korean, char for Thai, Lao, Khmer, Burmese and Tibetan, 13a for others)"
         )
-        self.add_argument(
-            "--tokenize", choices=("13a", "none", "intl", "char"), default="13a", help=help
-        )
+        self.add_argument("--tokenize", choices=BLEU_TOKENIZERS, help=help)
 
     def add_precision(self, help: str | None = None) -> None:
         """Adds the precision: "auto" unless another help describes those from which a user has to

@@ -52,6 +52,7 @@ def add_synthesize_options(parser: Parser) -> None:
         parser.add_option("--n-best", positive_int, "N", help, type=int)
         help = "compare sentences by sentence BLEU or chrF (default: bleu)"
         parser.add_argument("--metric", choices=("bleu", "chrf"), help=help)
+        parser.add_tokenize()
     # Not chosen by the device, because a run that is resumed on another one must not change it.
     parser.add_precision(
         "bfloat16 is faster on processors with instructions for it (default: float32)"
@@ -73,7 +74,7 @@ def run_synthesize(options: argparse.Namespace) -> None:
     if options.sample and options.source is not None:
         raise ConfigError("--sample is for back-translation, and must not be given with --source")
     for text in ("source", "target"):
-        check_needs(options, ("n_best", "metric"), text)
+        check_needs(options, ("n_best", "metric", "tokenize"), text)
     source, target, *state = (
         f"{options.output}.{ending}" for ending in ("source", "target", "json", "unfinished")
     )
@@ -89,6 +90,7 @@ def run_synthesize(options: argparse.Namespace) -> None:
     else:
         pairs = read_lines_or_pairs(options.source, options.target)
     translator = load_translator(trained)
+    from keras_transformer.training.bleu import choose_tokenizer
     from keras_transformer.training.synthesis.translated_pairs import backtranslate, distill
 
     # What decides about the pairs, except for their text.
@@ -105,13 +107,21 @@ def run_synthesize(options: argparse.Namespace) -> None:
         backtranslate(translator, targets, options.output, settings, sampling)
     else:
         metric: Literal["bleu", "chrf"] = options.metric or "bleu"
+        tokenize = None
+        if metric == "chrf" and options.tokenize is not None:
+            raise ConfigError("--tokenize is for --metric bleu")
+        if metric == "bleu" and n_best > 1:
+            tokenize = choose_tokenizer((target for _, target in pairs), options.tokenize)
         settings |= {
             "source": options.source,
             "target": options.target,
             "n_best": n_best,
             "metric": metric,
         }
-        distill(translator, pairs, options.output, settings, n_best, metric)
+        if tokenize not in (None, "13a"):
+            # Earlier releases had no other.
+            settings["tokenize"] = tokenize
+        distill(translator, pairs, options.output, settings, n_best, metric, tokenize)
 
 
 def add_augment_options(parser: Parser) -> None:

@@ -10,6 +10,7 @@ from sacrebleu.significance import PairedTest
 
 from keras_transformer.errors import ConfigError
 
+from ..bleu import bleu_metric, choose_tokenizer, words_of
 from ..text.corpus import SentencePairs
 
 if TYPE_CHECKING:
@@ -21,8 +22,12 @@ _TESTS = {"bootstrap": "bs", "randomization": "ar"}
 # sacreBLEU holds all resampled sentences in memory: about 100 kB for each sentence.
 MAX_SENTENCES = 10_000
 _SIGNIFICANT = 0.05
-# One to four words, directly repeated.
-_REPETITION = re.compile(r"(?<!\w)(\w+(?:\W+\w+){0,3})(?:\W+\1)(?!\w)")
+# At most so many tokens, directly repeated, are a repetition; and at most so many characters, where
+# these are the tokens.
+_MOST_WORDS = 4
+_MOST_CHARACTERS = 16
+# At least so many characters: many words of Chinese and Thai double one or two.
+_LEAST_CHARACTERS = {"zh": 2, "char": 3}
 _NUMBER = re.compile(r"\d+")
 # What SentencePiece and WordPiece write for a token that the vocabulary does not have.
 _UNKNOWN = ("⁇", "[UNK]")
@@ -60,7 +65,9 @@ class Score(NamedTuple):
 class Faults(NamedTuple):
     """Shares of translations with a fault, from 0 to 1; `lost_numbers` is a share of numbers."""
 
-    repetitions: float  # one to four words come twice in a row, but not in the reference
+    # One to four words come twice in a row, but not in the reference. If the metric counts
+    # characters, it is two (zh) or three (char) to 16 of them.
+    repetitions: float
     copies: float  # the translation is the source, but the reference is not
     unknown: float  # there are unknown tokens
     lost_numbers: float  # of the numbers in source and reference, those that the translation lacks
@@ -74,7 +81,7 @@ class Result(NamedTuple):
     equals_first: bool | None
     scores: dict[str, Score]  # by the names of metrics, "BLEU" and "chrF2"
     brevity_penalty: float  # BLEU's factor for translations that are too short
-    length_ratio: float  # words of the translations for each word of the references
+    length_ratio: float  # tokens of the translations for each token of the references
     faults: Faults
     sentences_per_second: float | None
     terms: "TermUse | None" = None  # how often the terms of a glossary are used; None without one
@@ -118,7 +125,7 @@ def require_comparable(pairs: SentencePairs) -> None:
 def compare(
     systems: Sequence[System],
     pairs: SentencePairs,
-    tokenize: str = "13a",
+    tokenize: str | None = None,
     test: Test = "bootstrap",
     num_differences: int = 5,
 ) -> Comparison:
@@ -127,15 +134,18 @@ def compare(
     Args:
         systems: at least one System, each with another name.
         pairs: SentencePairs. The test set, with references.
-        tokenize: str. sacreBLEU's tokenization for BLEU; "none" for text that is tokenized already.
-            Defaults to "13a".
+        tokenize: str or None. sacreBLEU's tokenizer for BLEU; "none" for text that is tokenized
+            already. Lengths and repetitions count its tokens. Defaults to None: the script of the
+            references decides (`choose_tokenizer`).
         test: "bootstrap", paired bootstrap resampling of 1,000 samples (Koehn 2004), or
             "randomization", approximate randomization of 10,000 trials (Riezler and Maxwell 2005).
             Both are sacreBLEU's. Defaults to "bootstrap".
         num_differences: int. The sentences shown in each direction. Defaults to 5.
 
     Raises:
-        ConfigError: The test set has more than 10,000 sentences.
+        ConfigError: The test set has more than 10,000 sentences, or the tokenizer is unknown or
+            cannot be loaded.
+        MissingPackageError: The tokenizer needs a package.
 
     Example:
         >>> pairs = SentencePairs(["hello"], ["hallo"], "greetings")
@@ -145,7 +155,8 @@ def compare(
     require_comparable(pairs)
     sources = list(pairs.source)
     references = list(pairs.target)
-    bleu = sacrebleu.metrics.BLEU(tokenize=tokenize, force=tokenize == "none")
+    tokenize = choose_tokenizer(references, tokenize)
+    bleu = bleu_metric(tokenize)
     metrics: dict[str, Any] = {"BLEU": bleu, "chrF2": sacrebleu.metrics.CHRF()}
     # Confidence intervals are of 1,000 samples in both tests.
     signatures, table = PairedTest(
@@ -172,7 +183,7 @@ def compare(
                 scores,
                 corpus.bp,
                 corpus.sys_len / max(corpus.ref_len, 1),
-                count_faults(sources, references, system.translations),
+                count_faults(sources, references, system.translations, tokenize),
                 len(references) / system.seconds if system.seconds else None,
             )
         )
@@ -210,8 +221,12 @@ def _differences(
     return better + worse
 
 
-def count_faults(sources: list[str], references: list[str], translations: list[str]) -> Faults:
+def count_faults(
+    sources: list[str], references: list[str], translations: list[str], tokenize: str = "13a"
+) -> Faults:
     """Counts the faults of translations.
+
+    Repetitions are of tokens of sacreBLEU's tokenizer `tokenize`, without punctuation.
 
     Example:
         >>> count_faults(["2 dogs", "hello"], ["2 Hunde", "hallo"], ["ein Hund, ein Hund", "hello"])
@@ -219,7 +234,7 @@ def count_faults(sources: list[str], references: list[str], translations: list[s
     """
     repetitions = copies = unknown = lost = expected = 0
     for source, reference, translation in zip(sources, references, translations, strict=True):
-        repetitions += _repeats(translation) and not _repeats(reference)
+        repetitions += _repeats(translation, tokenize) and not _repeats(reference, tokenize)
         copies += translation.strip() == source.strip() != reference.strip()
         unknown += any(token in translation for token in _UNKNOWN)
         numbers = Counter(_NUMBER.findall(source)) & Counter(_NUMBER.findall(reference))
@@ -229,5 +244,15 @@ def count_faults(sources: list[str], references: list[str], translations: list[s
     return Faults(repetitions / number, copies / number, unknown / number, lost / max(expected, 1))
 
 
-def _repeats(text: str) -> bool:
-    return _REPETITION.search(text.casefold()) is not None
+def _repeats(text: str, tokenize: str) -> bool:
+    words = words_of(text.casefold(), tokenize)
+    least = _LEAST_CHARACTERS.get(tokenize, 1)
+    most = _MOST_WORDS if least == 1 else _MOST_CHARACTERS
+    for size in range(1, most + 1):
+        # How many tokens in a row are those that come `size` tokens later.
+        run = 0
+        for place in range(len(words) - size):
+            run = run + 1 if words[place] == words[place + size] else 0
+            if run >= size and len("".join(words[place - size + 1 : place + 1])) >= least:
+                return True
+    return False

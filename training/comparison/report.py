@@ -29,12 +29,14 @@ _SCORES_NOTE = (
     "p: how probable so large a difference from the first system is if the two do not differ."
 )
 _LENGTHS_NOTE = (
-    "Length: words for each word of the references. "
-    "Repetitions, copies of the source, unknown tokens: of the translations. "
+    "Length: tokens for each token of the references; BLEU's signature names the tokenizer. "
+    "Repetitions of these tokens, copies of the source, unknown tokens: of the translations. "
     "Lost numbers: of those that source and reference have. "
     "Speed: sentences per second, compilation included."
 )
-_OVERVIEW_NOTE = "BLEU on each test set. *: the difference from the first system is significant."
+_OVERVIEW_NOTE = (
+    "BLEU / chrF2 on each test set. *: the difference from the first system is significant."
+)
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -156,12 +158,15 @@ def _record(value: Any) -> Any:
 
 
 def _overview_row(results: Sequence[Result]) -> list[str]:
-    """The BLEU scores of one system, whose files have other names on other test sets."""
+    """The scores of one system, whose files have other names on other test sets."""
     name = results[0].name
     if any(result.name != name for result in results):
         name += ", …"
-    scores = [result.scores["BLEU"] for result in results]
-    return [name, *(f"{score.score:.2f}{'*' if score.is_significant else ''}" for score in scores)]
+    return [name, *(" / ".join(map(_marked, result.scores.values())) for result in results)]
+
+
+def _marked(score: Score) -> str:
+    return f"{score.score:.2f}{'*' if score.is_significant else ''}"
 
 
 def _score(score: Score) -> str:
@@ -199,12 +204,16 @@ def _length_row(result: Result) -> list[str]:
 def _table(header: list[str], rows: list[list[str]], format: Format) -> str:
     header, *rows = [[_escaped(cell, format, "|") for cell in row] for row in (header, *rows)]
     table = tabulate.tabulate(rows, header, tablefmt=_TABLES[format], disable_numparse=True)
-    return f"<div>{table}</div>" if format == "html" else table
+    if format != "html":
+        return table
+    # Each cell has the direction of its text. A "<" of a text is escaped.
+    table = re.sub(r"<(t[dh])\b", r'<\1 dir="auto"', table)
+    return f"<div>{table}</div>"
 
 
 def _paragraph(text: str, format: Format) -> str:
     if format == "html":
-        return f"<p>{html.escape(text)}</p>"
+        return f'<p dir="auto">{html.escape(text)}</p>'
     if format == "markdown":
         return _escaped(text, format)
     return textwrap.fill(text, 100)
@@ -212,7 +221,7 @@ def _paragraph(text: str, format: Format) -> str:
 
 def _heading(text: str, format: Format, level: int) -> str:
     if format == "html":
-        return f"<h{level}>{html.escape(text)}</h{level}>"
+        return f'<h{level} dir="auto">{html.escape(text)}</h{level}>'
     if format == "markdown":
         return f"{'#' * level} {_escaped(text, format)}"
     return text

@@ -29,7 +29,7 @@ class TrainingRun:
     workers: Workers
     interruption: Interruption
     # Translates the validation text; None if nothing is ranked by BLEU.
-    measure_bleu: Callable[[], tuple[float, list[Sample]]] | None
+    measure_bleu: Callable[[], tuple[Row, list[Sample]]] | None
 
     def is_out_of_patience(self) -> bool:
         """Returns whether training ends because validations no longer get better."""
@@ -175,7 +175,8 @@ def _save_validation(run: TrainingRun, epoch: int, logs: Row) -> None:
     state = run.state
     samples: list[Sample] = []
     if run.measure_bleu is not None:
-        logs["val_bleu"], samples = run.measure_bleu()
+        scores, samples = run.measure_bleu()
+        logs |= scores
     values = _finite_values(run)
     is_by_bleu = run.model.config.validate_by == "bleu"
     score = logs["val_bleu"] if is_by_bleu else -logs["val_perplexity"]

@@ -25,6 +25,7 @@ from keras_transformer.runtime.progress import ProgressBar, counted
 from keras_transformer.tokenizers import TokenizerPair
 from keras_transformer.translation import Translator
 
+from ..bleu import bleu_metric, choose_tokenizer
 from ..step.model import TrainingModel
 from ..text.corpus import SentencePairs
 from .state import Row
@@ -75,7 +76,7 @@ class ProgressReport:
             f"accuracy {logs['val_accuracy']:.1%}",
         ]
         if "val_bleu" in logs:
-            items.append(f"BLEU {logs['val_bleu']:.2f}")
+            items.append(f"BLEU {logs['val_bleu']:.2f}, chrF {logs['val_chrf']:.2f}")
         if "skipped_steps" in logs:
             items.append(f"{counted(int(logs['skipped_steps']), 'step')} skipped")
         items.append(self._speed(self._num_steps, self._last_ends[-1] - self._begin))
@@ -94,41 +95,99 @@ class Sample(NamedTuple):
 
 
 def bleu_measure(
-    model: Transformer, tokenizers: TokenizerPair, decoding: DecodingConfig, pairs: SentencePairs
-) -> Callable[[], tuple[float, list[Sample]]]:
+    model: Transformer,
+    tokenizers: TokenizerPair,
+    decoding: DecodingConfig,
+    pairs: SentencePairs,
+    bleu_tokenizers: Sequence[str],
+) -> Callable[[], tuple[Row, list[Sample]]]:
     """Returns a function that ranks checkpoints: it translates the validation text, without a beam.
 
-    It returns the BLEU of the translations, and the first of them. Where the text has several tags,
-    the log has the BLEU of each.
+    It returns BLEU and chrF of the translations, and the first of them. Where the text has several
+    tags, the log has the scores of each.
+
+    Args:
+        bleu_tokenizers: from `choose_bleu_tokenizers`.
     """
-    runs = [(number, tag) for number, tag in pairs.tags or ((len(pairs), ""),) if number]
+    runs = _runs(pairs)
+    bleu, *bleu_of_runs = map(bleu_metric, bleu_tokenizers)
     # Each tag has a graph of its own.
     translators = {}
     for _, tag in runs:
         decoding_of_tag = dataclasses.replace(decoding, beam_size=1, tag=tag or None)
         translators[tag] = Translator(model, tokenizers, decoding_of_tag)
 
+    is_signature_known = False
+
     def measure() -> tuple[float, list[Sample]]:
         texts = zip(pairs.source, pairs.target, strict=True)
         samples: list[Sample] = []
-        bleu_of_tags = []
-        for number, tag in runs:
+        of_tags = []
+        for place, (number, tag) in enumerate(runs):
             sources, references = zip(*itertools.islice(texts, number), strict=True)
             translations = translators[tag](list(sources))
             samples_of_tag = list(map(Sample, sources, references, translations))
             samples += samples_of_tag
             if len(runs) > 1:
-                bleu_of_tags.append(f"{tag or 'without a tag'} {_bleu(samples_of_tag):.2f}")
-        if bleu_of_tags:
-            _log.info(f"BLEU {', '.join(bleu_of_tags)}")
-        return _bleu(samples), samples[:_NUM_SAMPLES]
+                of_tag = _scores(samples_of_tag, bleu_of_runs[place])
+                of_tags.append(
+                    f"{tag or 'without a tag'} {of_tag['val_bleu']:.2f} / {of_tag['val_chrf']:.2f}"
+                )
+        if of_tags:
+            _log.info(f"BLEU / chrF {', '.join(of_tags)}")
+        scores = _scores(samples, bleu)
+        # sacreBLEU knows it after the first score.
+        nonlocal is_signature_known
+        if not is_signature_known:
+            is_signature_known = True
+            _log.info(f"BLEU of the validation text: {bleu.get_signature()}")
+        return scores, samples[:_NUM_SAMPLES]
 
     return measure
 
 
-def _bleu(samples: list[Sample]) -> float:
-    references = [sample.reference for sample in samples]
-    return sacrebleu.corpus_bleu([sample.translation for sample in samples], [references]).score
+def _runs(pairs: SentencePairs) -> list[tuple[int, str]]:
+    return [(number, tag) for number, tag in pairs.tags or ((len(pairs), ""),) if number]
+
+
+def choose_bleu_tokenizers(pairs: SentencePairs, stored: Sequence[str], step: int) -> list[str]:
+    """Returns sacreBLEU's tokenizer for a validation text, and for each of its tags if it has
+    several.
+
+    Args:
+        stored: the earlier choice of the run that is resumed, if it has one, so that all its scores
+            can be compared.
+        step: after how many updates the run is resumed. Releases that stored no choice used 13a.
+
+    Raises:
+        ConfigError, MissingPackageError: A tokenizer that was used before cannot be loaded.
+    """
+    runs = _runs(pairs)
+    number = 1 + (len(runs) if len(runs) > 1 else 0)
+    if step and not stored:
+        stored = ["13a"]
+    if stored and len(stored) != number:
+        # The text has changed since.
+        stored = [stored[0]] * number
+    if stored:
+        return [choose_tokenizer((), tokenize) for tokenize in stored]
+    chosen = [choose_tokenizer(pairs.target, name="the validation text")]
+    if len(runs) > 1:
+        targets = iter(pairs.target)
+        for size, tag in runs:
+            of_tag = list(itertools.islice(targets, size))
+            name = f"the validation text of {tag}" if tag else "the validation text without a tag"
+            chosen.append(choose_tokenizer(of_tag, name=name))
+    return chosen
+
+
+def _scores(samples: list[Sample], bleu: sacrebleu.metrics.BLEU) -> Row:
+    translations = [sample.translation for sample in samples]
+    references = [[sample.reference for sample in samples]]
+    return {
+        "val_bleu": bleu.corpus_score(translations, references).score,
+        "val_chrf": sacrebleu.metrics.CHRF().corpus_score(translations, references).score,
+    }
 
 
 def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample] = ()) -> None:

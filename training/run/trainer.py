@@ -52,7 +52,7 @@ from ..text.corpus import SentencePairs, TextFingerprint
 from .devices import Workers
 from .interruption import Interruption
 from .loop import TrainingRun, run_loop
-from .report import ProgressReport, bleu_measure, restore_log
+from .report import ProgressReport, bleu_measure, choose_bleu_tokenizers, restore_log
 from .state import average_checkpoints, restore_training_state
 
 _log = logging.getLogger(__name__)
@@ -99,10 +99,10 @@ def train(
 
     After each step, the logs that a callback gets have `loss`, the mean since the last validation.
     After each validation they have `step`, `learning_rate`, `loss`, `val_loss`, `val_perplexity`,
-    `val_accuracy`, `val_bleu` if checkpoints are ranked by it, and `skipped_steps` in float16; by
-    then everything is saved. `self.model.transformer` is the model. A callback that sets
-    `self.model.stop_training = True` ends the run after the next validation, and the run can be
-    resumed. Callbacks themselves are not saved.
+    `val_accuracy`, `val_bleu` and `val_chrf` if checkpoints are ranked by BLEU, and `skipped_steps`
+    in float16; by then everything is saved. `self.model.transformer` is the model. A callback that
+    sets `self.model.stop_training = True` ends the run after the next validation, and the run can
+    be resumed. Callbacks themselves are not saved.
 
     With several workers, each calls the callbacks that it was given, and all stop if one of them is
     asked to. Only the chief's logs have `val_bleu`, and only the chief saves.
@@ -190,8 +190,15 @@ def train(
                 model_dir.write_config(config)
                 restore_log(model_dir, state.rows, state.step)
                 if training.validate_by == "bleu":
+                    state.bleu_tokenizers = choose_bleu_tokenizers(
+                        valid_pairs, state.bleu_tokenizers, state.step
+                    )
                     measure = bleu_measure(
-                        model.validated, tokenizers, config.decoding, valid_pairs
+                        model.validated,
+                        tokenizers,
+                        config.decoding,
+                        valid_pairs,
+                        state.bleu_tokenizers,
                     )
             devices = counted(strategy.num_replicas_in_sync, "device")
             if workers.number > 1:

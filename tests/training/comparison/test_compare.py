@@ -169,6 +169,9 @@ def test_reports_keep_the_characters_of_every_text():
     page.feed(write_report(comparison, "html"))
     assert page.open == [] and "script" not in page.tags and "i" not in page.tags
     assert hostile[0] in page.text
+    # Each text has its own direction.
+    elements = re.findall("<(?:td|th|p|h2)[ >][^>]*", write_report(comparison, "html"))
+    assert elements and all('dir="auto"' in element for element in elements)
     assert not re.search("https?://|src=|href=", write_report(comparison, "html"))
     markdown = write_report(comparison, "markdown")
     rows = [line for line in markdown.splitlines() if line.startswith("|")]
@@ -188,14 +191,16 @@ def test_reports_of_several_test_sets_begin_with_the_scores_side_by_side():
     comparisons = two_comparisons()
     text = write_reports(comparisons, "text")
     first, other, _ = (
-        f"{result.scores['BLEU'].score:.2f}" for result in comparisons["news|1"].results
+        [f"{score.score:.2f}" for score in result.scores.values()]
+        for result in comparisons["news|1"].results
     )
-    rows = [line.split() for line in text.splitlines()[:5]]
+    rows = [re.split(" {2,}", line) for line in text.splitlines()[:5]]
+    best = "100.00 / 100.00"
     assert [rows[0], *rows[2:]] == [
-        ["system", "news|1", "talks", "<2>"],
-        ["a", first, "100.00"],
-        ["b|2", f"{other}*", "100.00"],
-        ["c", f"{other}*", "100.00"],
+        ["system", "news|1", "talks <2>"],
+        ["a", " / ".join(first), best],
+        ["b|2", " / ".join(f"{score}*" for score in other), best],
+        ["c", " / ".join(f"{score}*" for score in other), best],
     ]
     # Then the report of each test set, with its name.
     sections = re.split(r"\n\n(news\|1\n======|talks <2>\n=========)\n\n", text)
@@ -214,8 +219,11 @@ def test_reports_of_several_test_sets_have_a_section_for_each():
     page = write_reports(comparisons, "html")
     cells = Cells()
     cells.feed(page)
-    assert cells.open == [] and re.findall("<h2>(.*?)</h2>", page) == ["news|1", "talks &lt;2&gt;"]
-    assert len(re.findall("<h1>", page)) == 1 and len(re.findall("<h3>", page)) == 4
+    assert cells.open == [] and re.findall("<h2.*?>(.*?)</h2>", page) == [
+        "news|1",
+        "talks &lt;2&gt;",
+    ]
+    assert len(re.findall("<h1>", page)) == 1 and len(re.findall("<h3 ", page)) == 4
     assert json.loads(write_reports(comparisons, "json")) == {
         "test_sets": [
             {"name": name, **json.loads(write_report(comparison, "json"))}
