@@ -13,6 +13,7 @@ from keras_transformer.checks import picture_path
 from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import read_limited, replacing
+from keras_transformer.runtime.fonts import font_families
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _PANELS = {
     "loss (dashed: of training)": {"loss": "--", "val_loss": "-"},
     "perplexity": {"val_perplexity": "-"},
-    "BLEU": {"val_bleu": "-"},
+    "BLEU (dashed: chrF)": {"val_bleu": "-", "val_chrf": "--"},
     "learning rate": {"learning_rate": "-"},
 }
 # A validation takes about 200 bytes of a log.
@@ -60,7 +61,7 @@ def read_log(model_dir: ModelDir) -> list[dict[str, float]]:
 
 
 def training_figure(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> "Figure":
-    """Draws loss, perplexity, BLEU and learning rate of training runs by their steps.
+    """Draws loss, perplexity, BLEU with chrF, and learning rate of training runs by their steps.
 
     Each run has its color. Perplexity is drawn on a logarithmic scale. A panel without numbers,
     such as BLEU if no run has measured it, is left out.
@@ -90,9 +91,10 @@ def training_figure(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> 
                 panel.plot(*zip(*points), style, color=f"C{number % 10}", marker=".")
     handles = [Line2D([], [], color=f"C{number % 10}") for number in range(len(names))]
     legend = figure.legend(handles, [""] * len(names), loc="outside lower center")
+    families = font_families(names)
     for text, name in zip(legend.get_texts(), names):
         # A "$" in a name must not begin a formula, nor a leading "_" hide the label.
-        text.set(text=name, parse_math=False)
+        text.set(text=name, parse_math=False, family=families)
     return figure
 
 

@@ -6,10 +6,10 @@ no word begins or ends within a grapheme.
 
 import regex
 
-# Scripts without spaces between words.
-_UNSPACED = (
-    "Han", "Hiragana", "Katakana", "Bopomofo", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan",
-)  # fmt: skip
+from ..scripts import NAMES, UNSPACED
+
+# Scripts without spaces between words; those of Japanese by themselves.
+_UNSPACED = [NAMES[code] for code in sorted({*UNSPACED, "Hira", "Kana"} - {"Jpan"})]
 _ALL_UNSPACED = "".join(rf"\p{{{script}}}" for script in _UNSPACED)
 # The long vowel of Japanese, which Unicode gives no script.
 _LONG_VOWELS = "ーｰ"

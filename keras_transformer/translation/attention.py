@@ -16,6 +16,7 @@ from ..checks import picture_path, text_not_blank
 from ..config.model import AttentionKind, AttentionView
 from ..model_dir.files import replacing
 from ..models import Transformer
+from ..runtime.fonts import font_families
 from ..tensors import Tensor
 from .translator import Translator
 
@@ -152,14 +153,15 @@ def attention_figure(attention: Attention, layers: list[int], heads: list[int]) 
     width = 0.28 * len(keys) * len(heads) + 2
     height = (0.28 * len(queries) + 1.5) * len(layers)
     figure = Figure(figsize=(width, height), layout="constrained")
+    font = {"fontsize": 8, "parse_math": False, "family": font_families([*keys, *queries])}
     panels = figure.subplots(len(layers), len(heads), sharex=True, sharey=True, squeeze=False)
     for layer, row in zip(layers, panels, strict=True):
         for head, panel in zip(heads, row, strict=True):
             panel.imshow(weights[layer, head], cmap="Blues", vmin=0, vmax=1, aspect="auto")
             panel.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=9)
             # A "$" in a token must not begin a formula.
-            panel.set_xticks(range(len(keys)), keys, rotation=90, fontsize=8, parse_math=False)
-            panel.set_yticks(range(len(queries)), queries, fontsize=8, parse_math=False)
+            panel.set_xticks(range(len(keys)), keys, rotation=90, **font)
+            panel.set_yticks(range(len(queries)), queries, **font)
     return figure
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, NamedTuple
 
 import tensorflow as tf
 
+from ..scripts import NAMES
 from ..tensors import Tensor
 from ..tokenizers.placeholders import SPACES
 from ..tokenizers.text_codec import TextCodec
@@ -26,28 +27,13 @@ _SPACES_OF_A_LINE = r"[\t\pZ]+"
 _LINE_SEPARATORS = r"(?s).*[\x{2028}\x{2029}].*"
 _ENDS_WITH_MARK = rf"(?s).*[{UNSPACED_ENDS}][{CLOSING}]*"
 
-# The first has no spaces between sentences; the others have.
-_SCRIPTS = (
-    r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}",
-    r"\p{Latin}",
-    r"\p{Cyrillic}",
-    r"\p{Greek}",
-    r"\p{Arabic}",
-    r"\p{Hebrew}",
-    r"\p{Devanagari}",
-    r"\p{Bengali}",
-    r"\p{Gurmukhi}",
-    r"\p{Gujarati}",
-    r"\p{Oriya}",
-    r"\p{Hangul}",
-    r"\p{Thai}",
-    r"\p{Lao}",
-    r"\p{Khmer}",
-    r"\p{Myanmar}",
-    r"\p{Tibetan}",
-    r"\p{Ethiopic}",
-)
-_CHINESE_OR_JAPANESE = 0
+# Chinese and Japanese have no spaces between sentences; other scripts have.
+_UNSPACED = ("Hani", "Hira", "Kana")
+_UNSPACED_LETTERS = "".join(rf"\p{{{NAMES[code]}}}" for code in _UNSPACED)
+_SCRIPTS = [
+    _UNSPACED_LETTERS,
+    *(rf"\p{{{name}}}" for code, name in NAMES.items() if code not in _UNSPACED),
+]
 
 
 class TranslatedDocuments(NamedTuple):
@@ -125,16 +111,14 @@ def _spaced(sentences: Parts, translations: Annotated[Tensor, "string (n,)"]) ->
     target_scripts = _scripts_of(sentences.with_flat_values(translations))
     target_script = tf.gather(target_scripts, sentences.value_rowids())
     is_same = tf.equal(source_script, target_script)
-    is_unspaced = tf.equal(target_script, _CHINESE_OR_JAPANESE)
+    is_unspaced = tf.equal(target_script, _SCRIPTS.index(_UNSPACED_LETTERS))
     limits = sentences.row_limits()
     last = tf.boolean_mask(limits - 1, sentences.row_lengths() > 0)
     is_last = tf.scatter_nd(last[:, None], tf.ones_like(last), tf.shape(texts, tf.int64)) > 0
     is_inline = tf.strings.regex_full_match(after, _SPACES_OF_A_LINE)
     is_inline &= ~tf.strings.regex_full_match(after, _LINE_SEPARATORS) & ~is_last
     # Between two sentences that stayed in another script, such as "Hello. Bye.", there is a space.
-    has_letters = tf.strings.regex_full_match(
-        translations, rf"(?s).*[{_SCRIPTS[_CHINESE_OR_JAPANESE]}].*"
-    )
+    has_letters = tf.strings.regex_full_match(translations, rf"(?s).*[{_UNSPACED_LETTERS}].*")
     beside = has_letters | tf.concat([has_letters[1:], [False]], 0)[: tf.size(texts)]
     is_dropped = is_inline & is_unspaced & ~is_same & beside
     # An ideographic space is no space between words.

@@ -5,7 +5,6 @@ The parts of a text joined are the text: white space belongs to the part that it
 
 import itertools
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Collection
 from typing import Annotated
@@ -99,20 +98,14 @@ _NOT_IN_A_WORD = r"(^|[^\p{L}\p{M}\p{N}])"
 _BEGINS = r"\p{Lu}\p{Lt}\p{Lo}\p{Georgian}\p{N}"
 
 
-def _caseless_letters() -> str:
-    """Letters of the alphabets without capitals that write initials, as a character class.
-
-    These are the alphabets from Hebrew to Thai and Lao. Chinese, Japanese and Korean, in which a
-    letter is often a word, have none of these.
-    """
-    codes = [code for code in range(0x5D0, 0xF00) if unicodedata.category(chr(code)) == "Lo"]
-    return "".join(rf"\x{{{code:X}}}" for code in codes)
-
+# Letters of alphabets without capitals, which write initials too. In Chinese, Japanese and Korean,
+# a letter is often a word.
+_CASELESS = r"[^\P{Lo}\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]\p{M}*"
 
 # A line break ends a sentence.
 _LINE_END = rf"([{SPACES}]*[{_LINE_BREAKS}][{SPACES}]*)"
 _NUMBER_OF_A_LINE = rf"(^|{DIVISION})([{SPACES}]*\p{{N}}{{1,3}}[.．])"
-_INITIALS = _NOT_IN_A_WORD + rf"((?:(?:[\p{{Lu}}\p{{Ll}}]|[{_caseless_letters()}]\p{{M}}*)[.．])+)"
+_INITIALS = _NOT_IN_A_WORD + rf"((?:(?:[\p{{Lu}}\p{{Ll}}]|{_CASELESS})[.．])+)"
 _ORDINAL = _NOT_IN_A_WORD + r"((?:\p{N}{1,3}|[IVX]+)\.)"
 # "３．１４", and "॥ १ ॥", the number of a verse.
 _FULLWIDTH_POINT = r"(\p{N})(．)(\p{N})"

@@ -164,3 +164,15 @@ def test_lines_are_divided_into_sentences(page, port):
         "return sentencesOf('Dr. A. Smith, i.e. he, runs!  No. 5. \\n\\nIs it a dog? Yes. ')"
     )
     assert divided == ["Dr. A. Smith, i.e. he, runs!", "No. 5.", "Is it a dog?", "Yes."]
+
+
+def test_scripts_without_spaces_are_divided_into_words(page, port):
+    page.open(f"http://localhost:{port}/")
+    words = page.run("return ['A dog runs.', '狗在公园里跑。 好', '犬が走る。'].map(wordsOf)")
+    assert words[0] == ["A ", "dog ", "runs. "]
+    assert words[1] == ["狗", "在", "公园", "里", "跑。 ", "好 "]
+    assert words[2][:2] == ["犬", "が"] and "".join(words[2]) == "犬が走る。 "
+    places = page.run(
+        "return placesOf(['\u2581狗', '在公园', '里跑', '</s>'], wordsOf('狗在公园里跑'))"
+    )
+    assert places == [0, 1, 3, -1]

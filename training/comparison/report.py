@@ -216,7 +216,7 @@ def _table(header: list[str], rows: list[list[str]], format: Format) -> str:
 
 def _paragraph(text: str, format: Format) -> str:
     if format == "html":
-        return f"<p>{html.escape(text)}</p>"
+        return f'<p dir="auto">{html.escape(text)}</p>'
     if format == "markdown":
         return _escaped(text, format)
     return textwrap.fill(text, 100)
@@ -224,7 +224,7 @@ def _paragraph(text: str, format: Format) -> str:
 
 def _heading(text: str, format: Format, level: int) -> str:
     if format == "html":
-        return f"<h{level}>{html.escape(text)}</h{level}>"
+        return f'<h{level} dir="auto">{html.escape(text)}</h{level}>'
     if format == "markdown":
         return f"{'#' * level} {_escaped(text, format)}"
     return text

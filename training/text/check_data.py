@@ -1,6 +1,7 @@
 """A report on a text and on what filters remove from it, made in one pass."""
 
 import collections
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,16 +10,23 @@ import tabulate
 
 from keras_transformer.config import DataConfig
 from keras_transformer.runtime.progress import counted
+from keras_transformer.scripts import NAMES, main_script
 
 from .corpus import judged_pairs, name_of_text, require_one_for_each
 from .filters import RECOMMENDED, HeldOut, filters_of
-from .text_files import Corpus
+from .text_files import Corpus, Shard
 
 if TYPE_CHECKING:
     from keras_transformer.tokenizers.placeholders import SpanFinder
 
 _PERCENTILES = (1, 50, 90, 99)
 _EXAMPLES = 2
+_SIDES = ("source", "target")
+_NORMAL_FORMS = ("NFC", "NFKC")
+# Only the most common ones are shown.
+_MOST_SCRIPTS = 5
+# Kana are in most sentences of Japanese, but not in all.
+_LEAST_SHARE_OF_KANA = 0.1
 # JSON can hold it.
 Report = dict[str, Any]
 
@@ -40,7 +48,9 @@ def check_data(
     Returns:
         Numbers of pairs: in all, in each corpus, left out by each filter with the places of the
         first ones, kept and held out. By "source" and "target": the number of empty sentences, and
-        lengths in characters, whose percentiles are by their percent, such as "90".
+        lengths in characters, whose percentiles are by their percent, such as "90"; how many
+        sentences the normal forms NFC and NFKC would change; and the scripts of the sentences, the
+        most common first, with the places of the first sentences in the others.
 
     Raises:
         ConfigError: as `read_text`, except that it does not matter whether a pair is left.
@@ -57,8 +67,10 @@ def check_data(
     examples: list[list[str]] = [[] for _ in counts]
     num_with_spans = num_different = 0
     different: list[str] = []
+    forms = (Forms(), Forms())
     for part in judged_pairs(corpora, filters, data.scores):
         for side, sentences in enumerate(zip(*part.pairs)):
+            forms[side].add(sentences, part.shard, part.first_line, side)
             lengths[side].update(map(len, sentences))
             num_empty[side] += sum(not sentence.strip() for sentence in sentences)
         counts += np.bincount(part.verdicts, minlength=len(counts))
@@ -86,6 +98,8 @@ def check_data(
         "corpora": [{"name": corpus.name, "pairs": size} for corpus, size in zip(corpora, sizes)],
         "characters": {"source": _describe(lengths[0]), "target": _describe(lengths[1])},
         "empty": {"source": num_empty[0], "target": num_empty[1]},
+        "normalization": {side: form.changed for side, form in zip(_SIDES, forms)},
+        "scripts": {side: form.scripts() for side, form in zip(_SIDES, forms)},
         "filters": "configured" if configured else "recommended",
         "left_out": [
             {
@@ -114,6 +128,42 @@ def _spans_of(
     """Yields for each pair how often each span is on each side."""
     sides = ([*map(collections.Counter, spans.spans(side))] for side in zip(*pairs))
     return zip(*sides, strict=True)
+
+
+class Forms:
+    """Counts the sentences of a side that a normal form would change, and their scripts."""
+
+    def __init__(self) -> None:
+        self.changed = {form.lower(): 0 for form in _NORMAL_FORMS}
+        self._counts = collections.Counter[str]()
+        self._examples = collections.defaultdict[str, list[str]](list)
+
+    def add(self, sentences: Sequence[str], shard: Shard, first_line: int, side: int) -> None:
+        """Counts consecutive sentences of a shard."""
+        for place, sentence in enumerate(sentences):
+            if sentence.isascii():
+                script = "Latn" if any(map(str.isalpha, sentence)) else None
+            else:
+                for form in _NORMAL_FORMS:
+                    self.changed[form.lower()] += not unicodedata.is_normalized(form, sentence)
+                script = main_script([sentence])
+            if script is not None:
+                self._counts[script] += 1
+                if len(self._examples[script]) < _EXAMPLES:
+                    name = shard.target_name if side else shard.source_name
+                    self._examples[script].append(f"{name}:{first_line + place}")
+
+    def scripts(self) -> list[dict[str, Any]]:
+        """Returns the scripts with their numbers of sentences, the most common first."""
+        counts = self._counts.copy()
+        if counts["Jpan"] >= _LEAST_SHARE_OF_KANA * (counts["Jpan"] + counts["Hani"]):
+            # Sentences of Japanese that happen to have kanji only.
+            counts["Jpan"] += counts.pop("Hani", 0)
+        return [
+            {"script": script, "sentences": number, "examples": self._examples[script] if i else []}
+            for i, (script, number) in enumerate(counts.most_common())
+            if number
+        ]
 
 
 def _describe(lengths: collections.Counter[int]) -> dict[str, Any]:
@@ -151,6 +201,26 @@ def report_lines(title: str, report: Report) -> Iterator[str]:
             f"placeholders: {counted(found['pairs'], 'pair')} with spans; not the same on both "
             f"sides: {found['different']:,}  {places}".rstrip()
         )
+    for form in _NORMAL_FORMS:
+        changed = {side: report["normalization"][side][form.lower()] for side in _SIDES}
+        if any(changed.values()):
+            yield (
+                f"{form} would change: {changed['source']:,} of source, "
+                f"{changed['target']:,} of target (data.normalize={form.lower()})"
+            )
+    for side, scripts in report["scripts"].items():
+        if len(scripts) > 1:
+            yield f"sentences of {side} in several scripts:"
+            rows = [
+                [
+                    _script_name(item["script"]),
+                    f"{item['sentences']:,}",
+                    f"{item['sentences'] / num_pairs:.2%}",
+                    "  ".join(item["examples"]),
+                ]
+                for item in scripts[:_MOST_SCRIPTS]
+            ]
+            yield from _table(rows, "left")
     if report["filters"] == "configured":
         yield "removed by the filters of the configuration:"
     else:
@@ -163,6 +233,10 @@ def report_lines(title: str, report: Report) -> Iterator[str]:
     yield from _table(rows, "left")
     if report["held_out"]:
         yield f"held out to validate on: {report['held_out']:,}"
+
+
+def _script_name(code: str) -> str:
+    return "Japanese" if code == "Jpan" else NAMES.get(code, "other")
 
 
 def _setting(item: dict[str, Any]) -> str:

@@ -11,9 +11,9 @@ from keras_transformer.errors import InvalidFileError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.training.curves import training_figure, training_page
 
-LOG = """epoch,learning_rate,loss,step,val_accuracy,val_bleu,val_loss,val_perplexity
-0,0.002,6.5,50,0.125,,6.25,400.0
-1,0.001,5.5,100,0.25,1.75,5.25,150.0
+LOG = """epoch,learning_rate,loss,step,val_accuracy,val_bleu,val_chrf,val_loss,val_perplexity
+0,0.002,6.5,50,0.125,,,6.25,400.0
+1,0.001,5.5,100,0.25,1.75,9.5,5.25,150.0
 """
 LOG_WITHOUT_BLEU = (
     "epoch,learning_rate,loss,step,val_loss,val_perplexity\n0,0.004,7.5,30,7.25,900.0\n"
@@ -52,7 +52,7 @@ def test_the_curves_are_the_numbers_of_the_logs(tmp_path):
             [(30, 7.25)],
         ],
         "perplexity": [[(50, 400), (100, 150)], [(30, 900)]],
-        "BLEU": [[(100, 1.75)], []],
+        "BLEU (dashed: chrF)": [[(100, 1.75)], [(100, 9.5)], [], []],
         "learning rate": [[(50, 0.002), (100, 0.001)], [(30, 0.004)]],
     }
     (legend,) = figure.legends
@@ -87,7 +87,7 @@ def test_the_page_has_the_numbers_of_the_logs(tmp_path):
             [[30, 7.25]],
         ],
         "perplexity": [[[50, 400], [100, 150], [150, 90]], [[30, 900]]],
-        "BLEU": [[[100, 1.75]]],
+        "BLEU (dashed: chrF)": [[[100, 1.75]], [[100, 9.5]]],
         "learning rate": [[[50, 0.002], [100, 0.001], [150, 0.001]], [[30, 0.004]]],
     }
     assert page.count("http") == page.count("http://www.w3.org/2000/svg") + page.count("http-equiv")

@@ -99,6 +99,9 @@ def test_the_report_for_people_has_the_same_figures(files, capsys):
         "  source       6.5   0    7   10   10   10",
         "  target      11.6   4   10   14   29   29",
         "empty: 1 of source, 0 of target",
+        "sentences of source in several scripts:",
+        "  Latin     8  72.73%",
+        "  Cyrillic  2  18.18%  2.tsv:2  2.tsv:2",
         "removed by the filters of the configuration:",
         "  empty                        1   9.09%  1.tsv:3",
         "  data.remove_duplicates=true  5  45.45%  1.tsv:4  2.tsv:1",
@@ -148,3 +151,28 @@ main(["check-data", *sys.argv[1:]])
     report = run_python("-c", code, *files)
     assert "8 sentence pairs" in report
     assert run_python("-c", code, *files, stderr=subprocess.STDOUT) == report
+
+
+def test_the_report_says_what_normal_forms_change_and_which_scripts_there_are(capsys, text):
+    sources = ["e\u0301a", "\u00e9a", "ok", "\uff01a", "12", "Ελένη"]
+    targets = ["犬が走る", "東京都庁", "犬は犬", "A dog", "犬と猫", "狗"]
+    files = ("--source", text("source", sources), "--target", text("target", targets))
+    training = report(capsys, *files)["training"]
+    assert training["normalization"] == {
+        "source": {"nfc": 1, "nfkc": 2},
+        "target": {"nfc": 0, "nfkc": 0},
+    }
+    scripts = {
+        side: [(item["script"], item["sentences"]) for item in items]
+        for side, items in training["scripts"].items()
+    }
+    assert scripts == {
+        "source": [("Latn", 4), ("Grek", 1)],
+        # Sentences of kanji only are Japanese among others with kana.
+        "target": [("Jpan", 5), ("Latn", 1)],
+    }
+    (latin,) = (item for item in training["scripts"]["target"] if item["script"] == "Latn")
+    assert latin["examples"] == [f"{files[3]}:4"]
+    main(["check-data", *files])
+    lines = capsys.readouterr().out.splitlines()
+    assert "NFKC would change: 2 of source, 0 of target (data.normalize=nfkc)" in lines
