@@ -209,7 +209,7 @@ def run_compare(options: argparse.Namespace) -> None:
     from keras_transformer.training.comparison.compare import System, compare, require_comparable
     from keras_transformer.training.comparison.report import write_reports
     from keras_transformer.training.text.corpus import read_pairs
-    from keras_transformer.training.text.text_files import Shard, name_of, read_lines
+    from keras_transformer.training.text.text_files import Shard, read_lines
 
     from ..model_dir.files import replacing
 
@@ -220,10 +220,8 @@ def run_compare(options: argparse.Namespace) -> None:
         for source, reference in zip(options.source, options.reference, strict=True)
     }
     # What is wrong with a system or a test set is known before a model has translated for minutes.
-    tokenizers = {}
-    for (source, pairs), reference in zip(test_sets.items(), options.reference, strict=True):
+    for pairs in test_sets.values():
         require_comparable(pairs)
-        tokenizers[source] = choose_tokenizer(pairs.target, options.tokenize, name_of(reference))
     files = [
         [
             # Do not read the sources again: they may come through a pipe.

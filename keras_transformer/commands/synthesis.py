@@ -90,7 +90,6 @@ def run_synthesize(options: argparse.Namespace) -> None:
     else:
         pairs = read_lines_or_pairs(options.source, options.target)
     translator = load_translator(trained)
-    from keras_transformer.training.bleu import choose_tokenizer
     from keras_transformer.training.synthesis.translated_pairs import backtranslate, distill
 
     # What decides about the pairs, except for their text.

@@ -43,11 +43,6 @@ SignatureName = Literal[
     "encode",
 ]
 
-# sacreBLEU's tokenizers for BLEU.
-BLEU_TOKENIZERS = (
-    "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "spm", "flores101", "flores200", "none",
-)  # fmt: skip
-
 # A BCP 47 tag: a language of two or three letters, then extended languages, a script, a region,
 # variants, extensions and what is for private use.
 _LANGUAGE_TAG = (

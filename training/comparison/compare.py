@@ -224,8 +224,6 @@ def count_faults(
 ) -> Faults:
     """Counts the faults of translations. Repetitions are of what the metric counts.
 
-    Repetitions are of tokens of sacreBLEU's tokenizer `tokenize`, without punctuation.
-
     Example:
         >>> translations = ["ein Hund, ein Hund", "hello"]
         >>> count_faults(["2 dogs", "hello"], ["2 Hunde", "hallo"], translations, make_bleu("13a"))

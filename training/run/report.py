@@ -114,8 +114,7 @@ def bleu_measure(
 
     Where the text has several tags, the log has the BLEU of each.
     """
-    runs = _runs(pairs)
-    bleu, *bleu_of_runs = map(bleu_metric, bleu_tokenizers)
+    runs = [(number, tag) for number, tag in pairs.tags or ((len(pairs), ""),) if number]
     # Each tag has a graph of its own.
     translators = {}
     for _, tag in runs:
@@ -134,8 +133,8 @@ def bleu_measure(
     def measure() -> MeasuredBleu:
         texts = zip(pairs.source, pairs.target, strict=True)
         samples: list[Sample] = []
-        of_tags = []
-        for place, (number, tag) in enumerate(runs):
+        bleu_of_tags = []
+        for number, tag in runs:
             sources, references = zip(*itertools.islice(texts, number), strict=True)
             translations = translators[tag](list(sources))
             samples_of_tag = list(map(Sample, sources, references, translations))

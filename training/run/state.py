@@ -56,8 +56,6 @@ class RunState:
     loss_sums: list[float] = dataclasses.field(default_factory=list)
     # The fingerprints of the texts, "train" and "valid".
     text: dict[str, TextFingerprint] = dataclasses.field(default_factory=dict)
-    # sacreBLEU's tokenizer for the validation text and, if it has several tags, for each of them.
-    bleu_tokenizers: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def perplexity_of_best(self) -> float:

@@ -3,7 +3,7 @@
 import collections
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import tabulate
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PERCENTILES = (1, 50, 90, 99)
 _EXAMPLES = 2
 _SIDES = ("source", "target")
-_NORMAL_FORMS = ("NFC", "NFKC")
+_NORMAL_FORMS: tuple[Literal["NFC", "NFKC"], ...] = ("NFC", "NFKC")
 # Only the most common ones are shown.
 _MOST_SCRIPTS = 5
 # Kana are in most sentences of Japanese, but not in all.

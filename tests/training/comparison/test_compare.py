@@ -174,9 +174,6 @@ def test_reports_keep_the_characters_of_every_text():
     page.feed(write_report(comparison, "html"))
     assert page.open == [] and "script" not in page.tags and "i" not in page.tags
     assert hostile[0] in page.text
-    # Each text has its own direction.
-    elements = re.findall("<(?:td|th|p|h2)[ >][^>]*", write_report(comparison, "html"))
-    assert elements and all('dir="auto"' in element for element in elements)
     assert not re.search("https?://|src=|href=", write_report(comparison, "html"))
     markdown = write_report(comparison, "markdown")
     rows = [line for line in markdown.splitlines() if line.startswith("|")]
@@ -225,11 +222,8 @@ def test_reports_of_several_test_sets_have_a_section_for_each():
     page = write_reports(comparisons, "html")
     cells = Cells()
     cells.feed(page)
-    assert cells.open == [] and re.findall("<h2.*?>(.*?)</h2>", page) == [
-        "news|1",
-        "talks &lt;2&gt;",
-    ]
-    assert len(re.findall("<h1>", page)) == 1 and len(re.findall("<h3 ", page)) == 4
+    assert cells.open == [] and re.findall("<h2>(.*?)</h2>", page) == ["news|1", "talks &lt;2&gt;"]
+    assert len(re.findall("<h1>", page)) == 1 and len(re.findall("<h3>", page)) == 4
     assert json.loads(write_reports(comparisons, "json")) == {
         "test_sets": [
             {"name": name, **json.loads(write_report(comparison, "json"))}
