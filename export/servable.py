@@ -14,9 +14,10 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_transformer import __version__
 from keras_transformer.checks import require
-from keras_transformer.config.values import SignatureName
+from keras_transformer.config.values import SignatureName, language_of
 from keras_transformer.translation import Translator
 from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
+from keras_transformer.translation.sentences import ABBREVIATIONS
 
 from .publishing import Facts, publish
 from .requests import verify, write_warmup_requests
@@ -194,7 +195,7 @@ def model_card(
         ),
         "Longest document": (
             f"{MAX_SENTENCES:,} sentences, or those that reach {MAX_TOKENS:,} tokens; "
-            f"divided by the rules for {translator.language or 'unknown languages'}"
+            f"divided by the rules for {_language_of_rules(translator.language)}"
         ),
         "Longest output": (
             f"{decoding.max_extra_tokens:,} tokens more than the input, "
@@ -231,6 +232,11 @@ def model_card(
             tensors[f"output `{key}`"] = description
         lines += ["", f"### `{name}`", "", signature.description, "", *_table(tensors)]
     return "\n".join(lines) + "\n"
+
+
+def _language_of_rules(tag: str | None) -> str:
+    language = language_of(tag)
+    return language if language in ABBREVIATIONS else "unknown languages"
 
 
 def _table(rows: Mapping[str, str]) -> list[str]:

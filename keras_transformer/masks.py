@@ -38,9 +38,8 @@ def as_mask(name: str, mask: Any) -> Tensor | None:
     """
     if mask is None:
         return None
-    refuse_ragged(name, mask)
-    if not hasattr(mask, "dtype"):
-        mask = np.asarray(mask)
+    rule = "boolean, True = attend, or hold only 0 and 1"
+    mask = as_numbers(name, mask, rule)
     dtype = keras.backend.standardize_dtype(mask.dtype)
     if dtype == "bool":
         return mask if keras.utils.is_keras_tensor(mask) else ops.convert_to_tensor(mask)
@@ -48,9 +47,27 @@ def as_mask(name: str, mask: Any) -> Tensor | None:
         values = known_values(mask)
         if values is not None and values.size:
             wrong = values[(values != 0) & (values != 1)]
-            rule = "boolean, True = attend, or hold only 0 and 1"
             require(wrong.size == 0, name, rule, wrong.ravel()[0].item() if wrong.size else None)
     return ops.cast(mask, "bool")
+
+
+def as_numbers(name: str, values: Any, rule: str) -> Any:
+    """Returns a tensor or an array as it is, and a list as an array.
+
+    Raises:
+        ConfigError: It does not hold numbers, or a list has rows of different lengths.
+    """
+    refuse_ragged(name, values)
+    array = values
+    if not hasattr(values, "dtype"):
+        try:
+            array = np.asarray(values)
+        except ValueError:
+            require(False, name, f"{rule}, in rows of equal length", values)
+    kind = getattr(array.dtype, "kind", None)
+    is_text = kind in ("U", "S", "O") or getattr(array.dtype, "name", None) == "string"
+    require(not is_text, name, rule, values)
+    return array
 
 
 def known_values(tensor: Any) -> np.ndarray | None:

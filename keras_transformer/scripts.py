@@ -100,7 +100,7 @@ def main_script(texts: Iterable[str]) -> str | None:
     Kana and kanji count together, as Japanese, if at least a tenth of them are kana.
 
     Example:
-        >>> main_script(["犬が走る。"]), main_script(["用 Firefox 打开。"])
+        >>> main_script(["犬が走る。"]), main_script(["用 Firefox 打开链接。"])
         ('Jpan', 'Hani')
     """
     counts = count_scripts(texts)

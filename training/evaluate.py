@@ -8,13 +8,14 @@ import regex
 import sacrebleu
 import tensorflow as tf
 
-from keras_transformer.tokenizers.placeholders import IN_A_WORD
 from keras_transformer.tokenizers.terms import Glossary
+from keras_transformer.tokenizers.words import with_marks
 
-from .bleu import bleu_metric, choose_tokenizer
+from .bleu import choose_tokenizer, make_bleu
 from .text.corpus import SentencePairs
 
-_IS_IN_A_WORD = regex.compile(IN_A_WORD)
+# Stands around words: a noncharacter of Unicode.
+_MARK = "\ufdd9"
 
 
 class Score(NamedTuple):
@@ -30,21 +31,22 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    translate: Callable[[list[str]], list[str]], pairs: SentencePairs, tokenize: str | None = None
+    translate: Callable[[list[str]], list[str]],
+    pairs: SentencePairs,
+    tokenize: str | None = None,
 ) -> Evaluation:
     """Translates the sources and compares the translations with the targets, in mixed case.
 
     Args:
         translate: Translator, or any function from a list of texts to a list of texts.
         pairs: SentencePairs.
-        tokenize: str or None. sacreBLEU's tokenizer for BLEU; "none" for text that is tokenized
-            already. Defaults to None: the script of the targets decides (`choose_tokenizer`).
+        tokenize: str or None. sacreBLEU's tokenizer for BLEU, one of `BLEU_TOKENIZERS`; "none" for
+            text that is tokenized already. Defaults to None: the one for the script of the targets.
 
     Raises:
-        ConfigError: The tokenizer is unknown, or cannot be loaded.
-        MissingPackageError: The tokenizer needs a package.
+        ConfigError: There is no such tokenizer, or its package or model is missing.
     """
-    tokenize = choose_tokenizer(pairs.target, tokenize)
+    bleu = make_bleu(tokenize or choose_tokenizer(pairs.target))
     translations = translate(list(pairs.source))
     references = [list(pairs.target)]
 
@@ -52,7 +54,7 @@ def evaluate(
         result = metric.corpus_score(translations, references)
         return Score(result.score, str(result), str(metric.get_signature()))
 
-    return Evaluation(score(bleu_metric(tokenize)), score(sacrebleu.metrics.CHRF()), translations)
+    return Evaluation(score(bleu), score(sacrebleu.metrics.CHRF()), translations)
 
 
 class TermUse(NamedTuple):
@@ -85,7 +87,7 @@ def count_terms(
     results = []
     for translations in systems:
         used = sum(
-            min(count, len(_pattern(term.decode()).findall(text)))
+            min(count, len(_pattern(term.decode()).findall(with_marks(text, _MARK))))
             for row, text in zip(expected, translations, strict=True)
             for term, count in row.items()
         )
@@ -94,9 +96,6 @@ def count_terms(
 
 
 def _pattern(term: str) -> regex.Pattern[str]:
-    first = regex.escape(term[0])
-    if len(term[0].upper()) == 1:
-        first = f"(?:{first}|{regex.escape(term[0].upper())})"
-    front = r"(?<![\p{L}\p{M}\p{N}])" if _IS_IN_A_WORD.fullmatch(term[0]) else ""
-    behind = r"(?![\p{L}\p{M}\p{N}])" if _IS_IN_A_WORD.fullmatch(term[-1]) else ""
-    return regex.compile(front + first + regex.escape(term[1:]) + behind)
+    capital = term[0].upper()
+    forms = [term, capital + term[1:]] if len(capital) == 1 else [term]
+    return regex.compile("|".join(regex.escape(with_marks(form, _MARK)) for form in forms))

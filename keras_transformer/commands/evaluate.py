@@ -2,6 +2,7 @@
 systems."""
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -53,13 +54,15 @@ def add_evaluate_options(parser: Parser) -> None:
 
 def run_evaluate(options: argparse.Namespace) -> None:
     """Print BLEU and chrF of the translations of a file."""
-    from keras_transformer.training.bleu import choose_tokenizer
+    from keras_transformer.training.bleu import choose_tokenizer, make_bleu
     from keras_transformer.training.text.corpus import read_pairs
     from keras_transformer.training.text.text_files import name_of
 
     trained = read_trained(options.model_dir, options)
     pairs = read_pairs(options.source, options.reference)
-    tokenize = choose_tokenizer(pairs.target, options.tokenize, name_of(options.reference))
+    tokenize = options.tokenize or choose_tokenizer(pairs.target)
+    # A missing package is known before the model has translated for minutes.
+    make_bleu(tokenize)
     translator = load_translator(trained)
     from keras_transformer.training.comparison.compare import MAX_SENTENCES, System, compare
     from keras_transformer.training.evaluate import count_terms, evaluate
@@ -202,23 +205,23 @@ def run_compare(options: argparse.Namespace) -> None:
             "--hypotheses must be given, for each system, a file for each test set: "
             f"a multiple of {number} files; received {len(hypotheses)}"
         )
-    from keras_transformer.training.bleu import choose_tokenizer
+    from keras_transformer.training.bleu import choose_tokenizer, make_bleu
     from keras_transformer.training.comparison.compare import System, compare, require_comparable
     from keras_transformer.training.comparison.report import write_reports
     from keras_transformer.training.text.corpus import read_pairs
-    from keras_transformer.training.text.text_files import Shard, name_of, read_lines
+    from keras_transformer.training.text.text_files import Shard, read_lines
 
     from ..model_dir.files import replacing
 
+    glossary = glossary_of(options)
+    models = [read_trained(path, options) for path in model_dirs]
     test_sets = {
         source: read_pairs(source, reference)
         for source, reference in zip(options.source, options.reference, strict=True)
     }
     # What is wrong with a system or a test set is known before a model has translated for minutes.
-    tokenizers = {}
-    for (source, pairs), reference in zip(test_sets.items(), options.reference, strict=True):
+    for pairs in test_sets.values():
         require_comparable(pairs)
-        tokenizers[source] = choose_tokenizer(pairs.target, options.tokenize, name_of(reference))
     files = [
         [
             # Do not read the sources again: they may come through a pipe.
@@ -235,8 +238,9 @@ def run_compare(options: argparse.Namespace) -> None:
         ]
         for first in range(0, len(hypotheses), number)
     ]
-    glossary = glossary_of(options)
-    models = [read_trained(path, options) for path in model_dirs]
+    references = itertools.chain.from_iterable(pairs.target for pairs in test_sets.values())
+    tokenize = options.tokenize or choose_tokenizer(references)
+    make_bleu(tokenize)
     # Each system has its translations of every test set.
     translated = (
         _translated(load_translator(model), str(model.model_dir.path), test_sets)
@@ -247,7 +251,7 @@ def run_compare(options: argparse.Namespace) -> None:
     for (source, pairs), compared in zip(
         test_sets.items(), zip(*systems, strict=True), strict=True
     ):
-        comparison = compare(compared, pairs, tokenizers[source], options.test)
+        comparison = compare(compared, pairs, tokenize, options.test)
         if glossary is not None:
             with tensorflow_backend():
                 from keras_transformer.training.evaluate import count_terms

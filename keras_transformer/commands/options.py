@@ -233,8 +233,7 @@ class Parser(argparse.ArgumentParser):
     def add_tokenize(self) -> None:
         help = (
             "sacreBLEU's tokenizer for BLEU; none for files that are already tokenized (default: "
-            "by the script of the references: zh for Chinese, ja-mecab for Japanese, ko-mecab for "
-            "Korean, char for Thai, Lao, Khmer, Burmese and Tibetan, 13a for others)"
+            "the one for the script of the references, 13a where words have spaces between them)"
         )
         self.add_argument("--tokenize", choices=BLEU_TOKENIZERS, help=help)
 
@@ -296,6 +295,7 @@ def check_outputs(
                     f"{path}: this is a file of the model directory {model_dir}, and must not be "
                     "written; write to another one"
                 )
+        _require_writable(path)
     is_resumed = any(map(os.path.exists, state))
     inputs = [
         (name, file)
@@ -313,6 +313,20 @@ def check_outputs(
             raise ConfigError(
                 f"{path}: the file exists already; write to another one, or give --overwrite"
             )
+
+
+def _require_writable(path: str) -> None:
+    """Raises a ConfigError if a file cannot be written, before any work is done for it."""
+    if os.path.isdir(path):
+        raise ConfigError(f"{path}: this is a directory; give the path of a file")
+    folder = os.path.dirname(os.path.abspath(path))
+    # Folders that are missing are made.
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        raise ConfigError(f"{path}: {folder} is not a directory; write to another path")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{path}: nothing can be written in {folder}; write to another path")
 
 
 def check_needs(options: argparse.Namespace, names: Iterable[str], needed: str) -> None:

@@ -90,7 +90,6 @@ def run_synthesize(options: argparse.Namespace) -> None:
     else:
         pairs = read_lines_or_pairs(options.source, options.target)
     translator = load_translator(trained)
-    from keras_transformer.training.bleu import choose_tokenizer
     from keras_transformer.training.synthesis.translated_pairs import backtranslate, distill
 
     # What decides about the pairs, except for their text.
@@ -108,18 +107,16 @@ def run_synthesize(options: argparse.Namespace) -> None:
     else:
         metric: Literal["bleu", "chrf"] = options.metric or "bleu"
         tokenize = None
-        if metric == "chrf" and options.tokenize is not None:
-            raise ConfigError("--tokenize is for --metric bleu")
-        if metric == "bleu" and n_best > 1:
-            tokenize = choose_tokenizer((target for _, target in pairs), options.tokenize)
         settings |= {
             "source": options.source,
             "target": options.target,
             "n_best": n_best,
             "metric": metric,
         }
-        if tokenize not in (None, "13a"):
-            # Earlier releases had no other.
+        if metric == "bleu" and n_best > 1:
+            from keras_transformer.training.bleu import choose_tokenizer
+
+            tokenize = options.tokenize or choose_tokenizer(reference for _, reference in pairs)
             settings["tokenize"] = tokenize
         distill(translator, pairs, options.output, settings, n_best, metric, tokenize)
 

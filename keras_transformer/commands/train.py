@@ -5,7 +5,7 @@ import argparse
 import functools
 import json
 import os
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from ..checks import number, positive_int, require, text_not_empty
 from ..config import Config, DataConfig
@@ -47,11 +47,7 @@ def _add_text_options(parser: Parser) -> None:
             "--tfds", text_not_empty, "NAME", "a translation dataset of tensorflow-datasets"
         )
     with parser.group("validation text", "Give it in one way as well; --tfds brings its own."):
-        parser.add_paths("--valid-source", "sentences, one per line")
-        parser.add_paths("--valid-target", "their translations, one per line")
-        parser.add_paths(
-            "--valid-pairs", "files with a sentence, a tab and its translation in each line"
-        )
+        _add_validation_files(parser)
         help = "hold out this share of the training text, chosen by a hash of each pair"
         parser.add_option("--valid-fraction", _valid_fraction, "F", help, type=float)
         help = "hold out N pairs of the training text"
@@ -66,6 +62,14 @@ def _add_text_options(parser: Parser) -> None:
         parser.add_argument(
             "--set", nargs="+", action="extend", default=[], metavar="SECTION.KEY=VALUE", help=help
         )
+
+
+def _add_validation_files(parser: Parser) -> None:
+    parser.add_paths("--valid-source", "sentences, one per line")
+    parser.add_paths("--valid-target", "their translations, one per line")
+    parser.add_paths(
+        "--valid-pairs", "files with a sentence, a tab and its translation in each line"
+    )
 
 
 def check_text_options(options: argparse.Namespace, needs_validation: bool = False) -> None:
@@ -128,11 +132,19 @@ def run_check_data(options: argparse.Namespace) -> None:
     from keras_transformer.training.recipe import load_recipe, naming_origins
     from keras_transformer.training.text.check_data import check_data, report_lines
 
-    data = load_recipe(options.config, options.set).data
+    recipe = load_recipe(options.config, options.set)
+    corpora = _corpora(options, "validation")
     with naming_origins(options.config, options.set):
-        reports = {"training": check_data(_corpora(options, "train"), data, _held_out(options))}
-    if corpora := _corpora(options, "validation"):
-        reports["validation"] = check_data(corpora)
+        spans = None
+        if recipe.decoding.placeholders:
+            with tensorflow_backend():
+                from ..tokenizers.placeholders import SpanFinder
+
+            spans = SpanFinder.of(recipe.decoding)
+        text = _corpora(options, "train")
+        reports = {"training": check_data(text, recipe.data, _held_out(options), spans)}
+    if corpora:
+        reports["validation"] = check_data(corpora, spans=spans)
     if options.json:
         write_lines([json.dumps(reports)])
         return
@@ -188,11 +200,12 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
     # for int8.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     from keras_transformer.training.recipe import load_recipe, naming_origins, recipe_of
+    from keras_transformer.training.run.earlier_run import require_possible
+
+    from ..model_dir import ModelDir
 
     init_from = None
     if options.init_from is not None:
-        from ..model_dir import ModelDir
-
         init_from = ModelDir(options.init_from)
         is_same = options.model_dir and os.path.realpath(options.model_dir) == os.path.realpath(
             options.init_from
@@ -204,8 +217,9 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
         return
     if init_from is not None:
         init_from.weights_path()
-    # Some values do not fit the text.
+    # Some values do not fit the model directory, others the text.
     with naming_origins(options.config, options.set, init_from):
+        require_possible(ModelDir(options.model_dir), config, init_from)
         _train_as(config, options, interruption, init_from)
 
 
@@ -247,19 +261,34 @@ def _train_as(
 def _read_text(
     options: argparse.Namespace, data: DataConfig
 ) -> "tuple[SentencePairs, SentencePairs]":
-    from keras_transformer.training.text.corpus import read_text, read_valid_text
+    from keras_transformer.training.text.corpus import (
+        read_text,
+        read_valid_text,
+        require_one_for_each,
+    )
 
-    train_pairs, valid_pairs = read_text(_corpora(options, "train"), data, _held_out(options))
-    return train_pairs, valid_pairs or read_valid_text(_corpora(options, "validation"), data)
+    corpora = _corpora(options, "train")
+    require_one_for_each(corpora, data)
+    # The small text first: what is wrong with it is known before the large one has been read.
+    valid_corpora = _corpora(options, "validation")
+    valid_pairs = read_valid_text(valid_corpora, data) if valid_corpora else None
+    train_pairs, held_out = read_text(corpora, data, _held_out(options))
+    return train_pairs, cast("SentencePairs", valid_pairs or held_out)
 
 
 def add_average_options(parser: Parser) -> None:
-    parser.example = "--model-dir models/en-de --last 5"
+    parser.example = "--model-dir models/en-de --last 5 --valid-source val.en --valid-target val.de"
     parser.add_model_dir()
     help = "the last N checkpoints (default: training.average_last of the recipe)"
     parser.add_option("--last", positive_int, "N", help, type=int)
     help = "the N checkpoints with the best validation score"
     parser.add_option("--best", positive_int, "N", help, type=int)
+    with parser.group(
+        "validation text",
+        "With it, the average is compared with the best checkpoint, by training.validate_by of the "
+        "recipe, and the better one translates. Without it, the average does.",
+    ):
+        _add_validation_files(parser)
 
 
 def run_average(options: argparse.Namespace) -> None:
@@ -267,14 +296,32 @@ def run_average(options: argparse.Namespace) -> None:
     from ..model_dir import ModelDir
 
     model_dir = ModelDir(options.model_dir)
-    model_dir.read_config()
+    config = model_dir.read_config()
     if options.last and options.best:
         raise ConfigError("give either --last or --best")
+    if bool(options.valid_source) != bool(options.valid_target) or (
+        options.valid_source and options.valid_pairs
+    ):
+        raise ConfigError(
+            "give the validation text in one way: by --valid-source and --valid-target, or by "
+            "--valid-pairs"
+        )
     if not model_dir.checkpoints():
         raise ConfigError(f"{model_dir}: no checkpoints to average")
+    from keras_transformer.training.text.corpus import read_valid_text
+    from keras_transformer.training.text.text_files import paired_corpora, text_corpora
+
+    corpora = text_corpora(options.valid_source or [], options.valid_target or [])
+    corpora += paired_corpora(options.valid_pairs or [])
+    # Errors in files are found before TensorFlow is loaded.
+    pairs = read_valid_text(corpora, config.data) if corpora else None
     with tensorflow_backend():
+        from keras_transformer.training.run.selection import average_if_better
         from keras_transformer.training.run.state import average_checkpoints
-    paths = average_checkpoints(model_dir, last=options.last, best=options.best)
+    if pairs is None:
+        paths = average_checkpoints(model_dir, last=options.last, best=options.best)
+    else:
+        paths = average_if_better(model_dir, pairs, last=options.last, best=options.best)
     write_lines([f"averaged {', '.join(path.name for path in paths)}"])
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from ..checks import require, shown
 from ..config import Config, DecodingConfig
 from ..config.sections import MAX_TERMS
-from ..config.values import Language, Precision, PrecisionOrAuto, listed
+from ..config.values import Precision, PrecisionOrAuto, listed
 from ..errors import ConfigError, InvalidFileError, naming_source
 from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar
@@ -50,10 +50,11 @@ def read_trained(path: str, options: argparse.Namespace) -> Trained:
     Terms are added to those of the configuration; other options replace its values.
     """
     from ..model_dir import ModelDir
+    from ..model_dir.directory import require_fitting
 
     model_dir = ModelDir(path)
     config = model_dir.read_config()
-    model_dir.weights_path()
+    require_fitting(model_dir.weights_path(), config.model)
     given = {name: value for name, value in vars(options).items() if value is not None}
     changes: dict[str, Any] = {
         name: given[name] for name in ("beam_size", "length_penalty", "tag") if name in given
@@ -158,7 +159,7 @@ def check_n_best(n_best: int, trained: Trained, options: argparse.Namespace) -> 
     require(n_best <= beam_size, "--n-best", f"at most {limit}", n_best)
 
 
-def load_translator(trained: Trained, language: Language | None = None) -> "Translator":
+def load_translator(trained: Trained, language: str | None = None) -> "Translator":
     """Loads TensorFlow and the model. The log says why a precision was chosen."""
     with tensorflow_backend():
         from ..runtime.device import choose_precision, divide_cores

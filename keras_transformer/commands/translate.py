@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ..checks import non_negative_int, picture_path, positive_int
 from ..config.model import AttentionKind, AttentionView, head_choice, layer_choice
-from ..config.values import Language
+from ..config.values import language_tag
 from ..errors import ConfigError, InvalidFileError
 from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar, counted
@@ -55,14 +55,12 @@ def add_translate_options(parser: Parser) -> None:
         "--prefix", existing_file, "FILE", "the beginnings of the translations, one per line"
     )
     parser.add_flag("--documents", "translate the sentences of each line one by one")
-    parser.add_argument(
-        "--language",
-        choices=typing.get_args(Language),
-        metavar="CODE",
-        help="the language of --documents, whose abbreviations do not end a sentence; one of "
-        "%(choices)s (default: "
-        "abbreviations of all languages, unless they are words of another)",
+    help = (
+        "the language of --documents, a BCP 47 tag such as de or zh-Hant, whose abbreviations do "
+        "not end a sentence (default: abbreviations of all languages, unless they are words of "
+        "another)"
     )
+    parser.add_option("--language", language_tag, "TAG", help)
     parser.add_precision()
     parser.add_search()
     parser.add_terms(keep=True)
@@ -116,7 +114,12 @@ def run_translate(options: argparse.Namespace) -> None:
 def _prefixes(file: BinaryIO, path: str) -> Iterator[bytes]:
     """The lines of a file, as bytes; an InvalidFileError if one has more than 1 MiB."""
     for number in itertools.count(1):
-        line = file.readline(MAX_LINE_BYTES + 3)
+        try:
+            # With room for a byte order mark and a line end.
+            line = file.readline(MAX_LINE_BYTES + 6)
+        except OSError as error:
+            # While translations are written, it would be taken for an error of standard output.
+            raise InvalidFileError(f"{path}: {error.strerror}") from None
         if not line:
             return
         if number == 1:
@@ -156,7 +159,7 @@ def _translate(
 
 
 def _translate_documents(
-    translator: "Translator", texts: list[bytes], first: int, language: Language | None
+    translator: "Translator", texts: list[bytes], first: int, language: str | None
 ) -> Iterator[str]:
     from ..translation.documents import MAX_SENTENCES, MAX_TOKENS
 
@@ -165,7 +168,7 @@ def _translate_documents(
             _log.info(
                 f"line {number}: a part has no translation: a document may have {MAX_SENTENCES} "
                 f"sentences and "
-                f"{MAX_TOKENS:,} tokens, and a word the model's "
+                f"{MAX_TOKENS:,} tokens, and a character the model's "
                 f"{translator.model.config.max_length} tokens"
             )
         yield document.text

@@ -38,7 +38,7 @@ from ..checks import (
 from ..errors import ConfigError
 from . import search_options
 from .model import TransformerConfig
-from .values import TrainingPrecision, check_fields, checked, tag
+from .values import BLEU_TOKENIZERS, TrainingPrecision, check_fields, checked, tag
 
 LearnedTokenizerKind = Literal["bpe", "unigram", "wordpiece"]
 TokenizerKind = Literal["bpe", "unigram", "wordpiece", "sentencepiece"]
@@ -125,6 +125,8 @@ class DecodingConfig:
             both sides of a pair, so that a model learns where they belong. Defaults to False.
         keep: list of str or None. Terms that placeholders stand for, too, where they are whole
             words. Defaults to None.
+        placeholder_patterns: list of str or None. Regular expressions of RE2, whose matches
+            placeholders stand for, too, such as `%[0-9]+` and `#[a-z]+#`. Defaults to None.
         terms: dict or None. Translations of terms, which a model that was trained with `data.terms`
             is asked to use where they are whole words; at most 5,000. Defaults to None.
 
@@ -143,6 +145,7 @@ class DecodingConfig:
     tag: str | None = checked(None, tag, optional=True)
     placeholders: bool = checked(False, boolean)
     keep: list[str] | None = checked(None, list_of, item=_kept_term, optional=True)
+    placeholder_patterns: list[str] | None = checked(None, list_of, item=_kept_term, optional=True)
     terms: dict[str, str] | None = checked(None, _glossary, optional=True)
 
     def __post_init__(self) -> None:
@@ -155,6 +158,8 @@ class DecodingConfig:
         check_fields(self, "decoding")
         if self.keep is not None and not self.placeholders:
             raise ConfigError("decoding.keep needs decoding.placeholders=true")
+        if self.placeholder_patterns is not None and not self.placeholders:
+            raise ConfigError("decoding.placeholder_patterns needs decoding.placeholders=true")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +167,9 @@ class TrainingConfig:
     """How a model is trained (section 5 of the paper).
 
     Args:
-        steps: int. Number of updates. Defaults to 100,000.
+        steps: int. Number of updates. A run that is resumed with another number follows the
+            schedule of that number, so that a finished cosine jumps up; the log has both learning
+            rates. Defaults to 100,000.
         tokens_per_batch: int. At most this many source positions, and as many target positions, in
             a batch, on all devices together. Defaults to 25,000.
         num_buckets: int. At most this many different batch shapes; more shapes mean less padding.
@@ -202,7 +209,15 @@ class TrainingConfig:
             no weights. Defaults to "auto".
         validate_every: int. Updates between validations, which save a checkpoint. Defaults to 1000.
         validate_by: "perplexity", or "bleu", which translates the validation text by greedy search:
-            the score by which checkpoints are compared. Defaults to "perplexity".
+            the score by which checkpoints are compared. BLEU needs 4-grams: perplexity ranks all
+            checkpoints if the references of the validation text have fewer than 250, as phrases and
+            small texts do. A checkpoint whose translations match fewer than 25 of them ranks behind
+            those that match more. Between equal BLEU, perplexity decides, too. The log says where
+            it does. Defaults to "perplexity".
+        bleu_tokenizer: str or None. sacreBLEU's tokenizer for the BLEU of `validate_by`: "13a",
+            "intl", "zh", "ja-mecab", "ko-mecab", "char", "spm", "flores101", "flores200" or "none".
+            Defaults to None: the one for the script of the validation text's targets; a run that is
+            resumed keeps its own.
         ema: float. Decay of an exponential moving average of the weights, which is validated,
             ranked, and saved for translation. It covers about the last `1 / (1 - ema)` updates, but
             at most about a tenth of all: 0.99 suits thousands of updates, 0.999 tens of thousands.
@@ -212,7 +227,9 @@ class TrainingConfig:
             Defaults to None: never.
         keep_checkpoints: int. How many of the last checkpoints are kept. Defaults to 5.
         average_last: int. How many of the last checkpoints are averaged when training ends; at most
-            `keep_checkpoints`. Defaults to 5.
+            `keep_checkpoints`. The average and the best checkpoint are then measured on the
+            validation text, by `validate_by`; the better one translates, and the log says which.
+            Defaults to 5.
         average_best: int. How many of the best checkpoints are kept, and averaged instead of the
             last. Defaults to 0.
         seed: int. Seed of the initial weights, of the order of the text and of dropout; at most
@@ -241,6 +258,7 @@ class TrainingConfig:
     precision: TrainingPrecision = checked("auto", one_of, choices=get_args(TrainingPrecision))
     validate_every: int = checked(1000, positive_int)
     validate_by: str = checked("perplexity", one_of, choices=("perplexity", "bleu"))
+    bleu_tokenizer: str | None = checked(None, one_of, choices=BLEU_TOKENIZERS, optional=True)
     ema: float = checked(0.0, rate)
     patience: int | None = checked(None, positive_int, optional=True)
     keep_checkpoints: int = checked(5, positive_int)

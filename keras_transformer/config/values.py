@@ -7,7 +7,7 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from ..checks import require, shown, text, with_sliding_window
 from ..errors import ConfigError
@@ -21,6 +21,11 @@ Default = TypeVar("Default")
 Precision = Literal["float32", "bfloat16", "int8-weights"]
 PrecisionOrAuto = Literal["auto", "float32", "bfloat16", "int8-weights"]
 TrainingPrecision = Literal["auto", "float32", "bfloat16", "float16"]
+# sacreBLEU's tokenizers of texts for BLEU.
+BleuTokenizer = Literal[
+    "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "spm", "flores101", "flores200", "none"
+]
+BLEU_TOKENIZERS: tuple[str, ...] = get_args(BleuTokenizer)
 
 # The signatures of a servable.
 SignatureName = Literal[
@@ -38,23 +43,37 @@ SignatureName = Literal[
     "encode",
 ]
 
-# sacreBLEU's tokenizers for BLEU.
-BLEU_TOKENIZERS = (
-    "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "spm", "flores101", "flores200", "none",
-)  # fmt: skip
+# A BCP 47 tag: a language of two or three letters, then extended languages, a script, a region,
+# variants, extensions and what is for private use.
+_LANGUAGE_TAG = (
+    r"[a-z]{2,3}(-[a-z]{3}){0,3}(-[a-z]{4})?(-([a-z]{2}|[0-9]{3}))?"
+    r"(-([a-z0-9]{5,8}|[0-9][a-z0-9]{3}))*(-[0-9a-wyz](-[a-z0-9]{2,8})+)*(-x(-[a-z0-9]{1,8})+)?"
+)
+# Other tags of languages, or of languages with the same rules.
+_SAME_LANGUAGES = {
+    "bs": "hr", "cmn": "zh", "iw": "he", "nn": "nb", "no": "nb", "sh": "hr", "yue": "zh",
+}  # fmt: skip
 
-# Languages with rules of their own for where a sentence ends.
-Language = Literal[
-    "ar", "cs", "da", "de", "el", "en", "es", "fi", "fr", "hi", "hu", "it", "ja", "ko", "nb", "nl",
-    "pl", "pt", "ro", "ru", "sv", "tr", "uk", "zh",
-]  # fmt: skip
+
+def language_tag(name: str, value: Any, *, optional: bool = False) -> Any:
+    """Returns a BCP 47 tag; "_" stands for "-" as well. A ConfigError if the text is none."""
+    if text(name, value, optional=optional) is not None:
+        is_valid = re.fullmatch(_LANGUAGE_TAG, value.replace("_", "-"), re.I | re.A) is not None
+        require(is_valid, name, "a BCP 47 tag such as de, pt-BR or zh-Hant", value)
+    return value
 
 
-def source_language(languages: str) -> Language | None:
-    """Returns the first of two languages, such as "en-de" or "zh_TW-en", or None if it has no rules
-    of its own."""
-    code = languages.partition("-")[0].partition("_")[0]
-    return cast(Language, code) if code in get_args(Language) else None
+def language_of(tag: str | None) -> str | None:
+    """Returns the language of a BCP 47 tag, in lower case: "zh" of "zh-Hant-TW"."""
+    if tag is None:
+        return None
+    language = tag.replace("_", "-").partition("-")[0].lower()
+    return _SAME_LANGUAGES.get(language, language)
+
+
+def source_language(languages: str) -> str:
+    """Returns the first of two languages, such as "en-de" or "zh_TW-en"."""
+    return languages.partition("-")[0]
 
 
 # A tag is a special piece of a vocabulary that stands in front of a source, such as the language to

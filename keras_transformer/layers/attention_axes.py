@@ -90,10 +90,14 @@ class AttentionAxes:
             return None
         leading, num_attended = 2 + len(self.free), len(self.attended)
         missing = leading + 2 * num_attended - len(tensor.shape)
-        rule = f"a tensor of rank {2 * num_attended} to {leading + 2 * num_attended}"
-        require(0 <= missing <= leading, name, rule, f"shape {tuple(tensor.shape)}")
         expected = self._unfolded(query.shape, num_heads, value.shape)
         received = tuple(tensor.shape)
+        if not 0 <= missing <= leading:
+            raise ConfigError(
+                f"{name} must be a tensor of rank {2 * num_attended} to "
+                f"{leading + 2 * num_attended}, and broadcast to {expected}; "
+                f"received {name} of shape {received}"
+            )
         if missing:
             tensor = ops.expand_dims(tensor, tuple(range(leading - missing, leading)))
         if not fits(tuple(tensor.shape), expected):

@@ -5,6 +5,7 @@ from typing import Annotated, NamedTuple
 
 from keras import ops
 
+from ..checks import non_negative_int
 from ..tensors import Dimension, Tensor
 
 
@@ -76,6 +77,9 @@ def empty_cache(
 ) -> Cache:
     """Makes an empty cache: a `FixedCache` of `max_length` entries, or a `GrowingCache` if that is
     None."""
+    for name, size in (("batch_size", batch_size), ("max_length", max_length)):
+        if isinstance(size, bool | float | str | int):
+            non_negative_int(name, size)
     # The length is 0, but as unknown as the batch size, so that a loop may change it.
     length = 0 * batch_size if max_length is None else max_length
     cache_type = GrowingCache if max_length is None else FixedCache

@@ -11,7 +11,7 @@ from ..tensors import Dimension, Shape, Tensor
 from .cache import Cache, KeyValues
 from .children import child_seed, require_built, saved_dtype
 from .decoder_layer import DecoderLayer
-from .input_checks import output_spec_with_scores
+from .input_checks import check_count, output_spec_with_scores
 from .layer_normalization import Normalization, make_normalization
 from .remat import call_with_remat
 from .renamed import ArgumentHints, sliding_window_of
@@ -235,6 +235,8 @@ class Decoder(ArgumentHints, keras.layers.Layer):
     ) -> tuple[Tensor, list[Cache]]:
         """Computes new positions through all layers, see `DecoderLayer.step`."""
         sources: Sequence[Any] = source_key_values or [None] * len(self.layers)
+        check_count("caches", caches, len(self.layers))
+        check_count("source_key_values", sources, len(self.layers))
         written = []
         for layer, cache, source in zip(self.layers, caches, sources, strict=True):
             target, cache = layer.step(

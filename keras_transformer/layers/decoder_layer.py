@@ -16,7 +16,8 @@ from ..checks import (
     require_divisor,
     with_sliding_window,
 )
-from ..masks import as_mask, implicit_mask
+from ..errors import ConfigError
+from ..masks import as_mask, as_numbers, implicit_mask
 from ..tensors import Dimension, Shape, Tensor
 from .cache import Cache, KeyValues
 from .children import (
@@ -28,7 +29,7 @@ from .children import (
     saved_dtype,
 )
 from .feed_forward import FeedForward
-from .input_checks import check_batch, check_mask, output_spec_with_scores
+from .input_checks import check_batch, check_mask, check_scores, output_spec_with_scores
 from .layer_normalization import Normalization, make_normalization
 from .multi_head_attention import (
     MultiHeadAttention,
@@ -381,6 +382,23 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
             self._check_source(source.shape)
             check_batch("source", source, "target", target)
             check_mask("source_mask", source_mask, "source", source)
+            if cross_score_bias is not None:
+                rule = "an array of floats"
+                cross_score_bias = as_numbers("cross_score_bias", cross_score_bias, rule)
+            # Cross-attention would name them as its own arguments.
+            if isinstance(self.cross_attention, MultiHeadAttention):
+                num_heads = self.cross_attention.num_heads
+                shapes = (num_heads, target, source)
+                check_scores("source_attention_mask", source_attention_mask, *shapes)
+                check_scores("cross_score_bias", cross_score_bias, *shapes)
+        else:
+            for name, value in (
+                ("source_mask", source_mask),
+                ("source_attention_mask", source_attention_mask),
+                ("cross_score_bias", cross_score_bias),
+            ):
+                if value is not None:
+                    raise ConfigError(f"{name} needs a source; received source=None")
         # A layer that replaces an attention need not have a bias.
         bias = {} if score_bias is None else {"score_bias": score_bias}
         cross_bias = {} if cross_score_bias is None else {"score_bias": cross_score_bias}

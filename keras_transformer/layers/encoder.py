@@ -11,7 +11,7 @@ from ..tensors import Dimension, Shape, Tensor
 from .cache import Cache
 from .children import child_seed, require_built, saved_dtype
 from .encoder_layer import EncoderLayer
-from .input_checks import output_spec_with_scores
+from .input_checks import check_count, output_spec_with_scores
 from .layer_normalization import Normalization, make_normalization
 from .remat import call_with_remat
 from .renamed import ArgumentHints, sliding_window_of
@@ -196,6 +196,7 @@ class Encoder(ArgumentHints, keras.layers.Layer):
         entry_position_ids: Tensor | None = None,
     ) -> tuple[Tensor, list[Cache]]:
         """Computes new positions of an encoder with `use_causal_mask`, see `DecoderLayer.step`."""
+        check_count("caches", caches, len(self.layers))
         written = []
         for layer, cache in zip(self.layers, caches, strict=True):
             inputs, cache = layer.step(

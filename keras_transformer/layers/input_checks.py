@@ -32,6 +32,64 @@ def check_batch(name: str, inputs: Tensor, query_name: str, query: Tensor) -> No
         )
 
 
+def check_same_axes(name: str, inputs: Tensor, other_name: str, other: Tensor) -> None:
+    """Raises a ConfigError unless two inputs have the same axes, except for features."""
+    shape, other_shape = tuple(inputs.shape), tuple(other.shape)
+    if len(shape) != len(other_shape) or not all(
+        None in sizes or sizes[0] == sizes[1]
+        for sizes in zip(shape[:-1], other_shape[:-1], strict=True)
+    ):
+        raise ConfigError(
+            f"{name} must have the shape of {other_name}, except for the last axis; received "
+            f"{name} of shape {shape} and {other_name} of shape {other_shape}"
+        )
+
+
+def check_width(name: str, inputs: Tensor, width: int | None) -> None:
+    """Raises a ConfigError unless inputs are as wide as those that the layer was built for."""
+    if None not in (width, inputs.shape[-1]) and inputs.shape[-1] != width:
+        raise ConfigError(
+            f"{name} must have {width} features, as the layer was built for; "
+            f"received {name} of shape {tuple(inputs.shape)}"
+        )
+
+
+def check_sequence(name: str, inputs: Tensor) -> None:
+    """Raises a ConfigError unless inputs are (batch, length, width)."""
+    if len(inputs.shape) != 3:
+        raise ConfigError(
+            f"{name} must be of shape (batch, length, width); "
+            f"received {name} of shape {tuple(inputs.shape)}"
+        )
+
+
+def check_scores(
+    name: str, tensor: Tensor | None, num_heads: int, target: Tensor, source: Tensor
+) -> None:
+    """Raises a ConfigError unless a mask or bias broadcasts to the scores of cross-attention."""
+    if tensor is None:
+        return
+    expected = (target.shape[0], num_heads, target.shape[1], source.shape[1])
+    shape = tuple(tensor.shape)
+    whole = (*shape[:-2], *(1,) * (4 - len(shape)), *shape[-2:])
+    if len(shape) == 3:
+        whole = (shape[0], 1, *shape[1:])
+    if not 2 <= len(shape) <= 4 or not fits(whole, expected):
+        raise ConfigError(
+            f"{name} must broadcast to {expected}, for target and source of shapes "
+            f"{tuple(target.shape)} and {tuple(source.shape)}; received {name} of shape {shape}"
+        )
+
+
+def check_count(name: str, values: Any, number: int) -> None:
+    """Raises a ConfigError unless there is a value for each layer of a stack."""
+    if not isinstance(values, list | tuple) or len(values) != number:
+        received = len(values) if isinstance(values, list | tuple) else type(values).__name__
+        raise ConfigError(
+            f"{name} must be a list of {number}, one for each layer; received {received}"
+        )
+
+
 def fits(shape: Shape, expected: Shape) -> bool:
     """Returns whether a shape broadcasts to another of the same rank."""
     return len(shape) == len(expected) and all(

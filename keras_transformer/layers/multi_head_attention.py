@@ -17,14 +17,21 @@ from ..checks import (
     with_sliding_window,
 )
 from ..errors import ConfigError
-from ..masks import as_mask, causal_mask, combine, refuse_ragged, sliding_window_mask
+from ..masks import as_mask, as_numbers, causal_mask, combine, refuse_ragged, sliding_window_mask
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
 from .alibi_positions import AlibiPositions
 from .attention_axes import AttentionAxes
 from .cache import Cache, GrowingCache, KeyValues, empty_cache
 from .children import child_initializer, require_built, saved_dtype
 from .dropout import Dropout
-from .input_checks import check_batch, check_mask, output_spec_with_scores
+from .input_checks import (
+    check_batch,
+    check_mask,
+    check_same_axes,
+    check_sequence,
+    check_width,
+    output_spec_with_scores,
+)
 from .local_attention import divide
 from .position_scheme import PositionScheme
 from .renamed import ArgumentHints, sliding_window_of
@@ -235,6 +242,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         self.input_spec = keras.layers.InputSpec(ndim=len(query_shape), axes={-1: query_shape[-1]})
         self._axes = AttentionAxes.of(self.attention_axes, len(query_shape))
         heads_width = self.num_heads * self._value_width
+        self._key_input_width, self._value_input_width = key_shape[-1], value_shape[-1]
 
         self.query_dense = self.make_projection("query", self.num_heads * self.key_dim)
         self.key_dense = self.make_projection("key", self._num_kv_heads * self.key_dim)
@@ -326,7 +334,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         keys_input = sources if key is None else axes.fold(key)
         source_mask = axes.fold_padding(combine(value_mask, key_mask), value)
         if score_bias is not None:
-            refuse_ragged("score_bias", score_bias)
+            score_bias = as_numbers("score_bias", score_bias, "an array of floats")
             score_bias = ops.convert_to_tensor(score_bias)
         mask = axes.fold_scores("attention_mask", attention_mask, query, value, self.num_heads)
         bias = axes.fold_scores("score_bias", score_bias, query, value, self.num_heads)
@@ -384,6 +392,17 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
     ) -> None:
         refuse_ragged("query", query)
         refuse_ragged("value", value)
+        if len(value.shape) != len(query.shape):
+            raise ConfigError(
+                f"value must be of the rank of query; received query of shape "
+                f"{tuple(query.shape)} and value of shape {tuple(value.shape)}"
+            )
+        if key is not None:
+            refuse_ragged("key", key)
+            check_same_axes("key", key, "value", value)
+        check_width("value", value, self._value_input_width)
+        key_name, keys = ("value", value) if key is None else ("key", key)
+        check_width(key_name, keys, self._key_input_width)
         check_mask("query_mask", as_mask("query_mask", query_mask), "query", query)
         check_mask("value_mask", value_mask, "value", value)
         if key is None:
@@ -463,7 +482,9 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
             position_ids: int, broadcasts to (batch, source length). The positions of the source,
                 for rotary positions. Defaults to None: 0, 1, 2, ...
         """
+        check_sequence("value", value)
         key = value if key is None else key
+        check_sequence("key", key)
         keys = self._project_to_heads(key, self.key_dense, self._num_kv_heads)
         values = self._project_to_heads(value, self.value_dense, self._num_kv_heads)
         return KeyValues(self._place_keys(keys, position_ids), values)
@@ -492,6 +513,8 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         Returns:
             (batch, target length, d_model).
         """
+        check_sequence("query", query)
+        check_batch("query", query, "the keys", key_values.keys)
         queries = self._project_query(query, position_ids)
         bias = self._position_bias(queries, key_values.keys, True, position_ids, key_position_ids)
         mask = None if mask is None else per_head(mask)
@@ -512,6 +535,10 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
 
         The arguments are those of `DecoderLayer.step`; `hidden` is (batch, n, d_model).
         """
+        check_sequence("hidden", hidden)
+        is_cache = isinstance(cache, KeyValues)
+        require(is_cache, "cache", "from init_cache or the previous step", cache)
+        check_batch("hidden", hidden, "the cache", cache.keys)
         first_entry = cache.next_entry(position)
 
         def new_entries() -> Tensor:  # int32 (n,), the numbers of the entries that are written

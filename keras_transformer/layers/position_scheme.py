@@ -1,5 +1,7 @@
 """The interface between attention and relative positions."""
 
+from typing import Any
+
 import keras
 
 from ..tensors import Shape, Tensor
@@ -45,6 +47,9 @@ class PositionScheme(keras.layers.Layer):
             positions have it. Defaults to None.
         """
         return None
+
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """Does nothing, and keeps `quantize` of a model from a warning: a scheme stays as it is."""
 
 
 def relative_distances(query_positions: Tensor, key_positions: Tensor) -> Tensor:

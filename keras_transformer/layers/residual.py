@@ -4,10 +4,12 @@ from typing import Any
 
 import keras
 
-from ..checks import boolean, integer, rate
+from ..checks import boolean, integer, rate, require
+from ..errors import ConfigError
 from ..masks import refuse_ragged
 from ..tensors import Shape, Tensor
 from .dropout import Dropout
+from .input_checks import fits
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -55,6 +57,8 @@ class Residual(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        is_layer = norm is None or isinstance(norm, keras.layers.Layer)
+        require(is_layer, "norm", "a keras.layers.Layer or None", norm)
         self.norm = norm
         self.dropout = rate("dropout", dropout)
         self.norm_first = boolean("norm_first", norm_first)
@@ -72,6 +76,12 @@ class Residual(keras.layers.Layer):
 
     def call(self, inputs: Tensor, sublayer_output: Tensor, training: bool | None = None) -> Tensor:
         refuse_ragged("inputs", inputs)
+        shape, expected = tuple(sublayer_output.shape), tuple(inputs.shape)
+        if not fits((1,) * (len(expected) - len(shape)) + shape, expected):
+            raise ConfigError(
+                f"sublayer_output must have the shape of inputs, {expected}; "
+                f"received sublayer_output of shape {shape}"
+            )
         total = inputs + self.output_dropout(sublayer_output, training=training)
         return total if self.norm_first else self._normalize(total)
 

@@ -18,8 +18,8 @@ class MaskedAccuracy(TokenMean):
         name: str. Defaults to "masked_accuracy".
         dtype: str, `keras.DTypePolicy` or None. Defaults to None: the global floatx.
         padding_id: int or None. The label of padding. None means that no label is: then tokens that
-            the Keras mask of the predictions hides are left out, as in Keras' own metrics. Defaults
-            to 0.
+            the Keras mask of the predictions hides are left out, as in Keras' own metrics. On JAX,
+            Keras loses that mask in `fit` and `train_on_batch`, and they count. Defaults to 0.
         ignore_class: int or None. Another label that is left out. Defaults to None.
         from_logits: bool. Whether the predictions are logits, or probabilities: here, it makes no
             difference. Defaults to True.

@@ -34,7 +34,7 @@ MAX_ROWS = 128
 # A request of at most so many bytes does not wait for a larger one. It takes a second or two.
 SMALL_BYTES = 2000
 # More requests of the same kind are told to come again later.
-MAX_WAITING = 16
+MAX_WAITING = 32
 # Each takes a thread. Those of requests that wait are among them.
 MAX_CONNECTIONS = 64
 _RETRY_SECONDS = 1
@@ -415,7 +415,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if len(length) > 9 or int(length) > MAX_BYTES:
             message = f"a request must have at most {MAX_BYTES:,} bytes"
             self._refuse_unread(message, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        return self.rfile.read(int(length))
+        try:
+            return self.rfile.read(int(length))
+        except TimeoutError:
+            message = f"the request must arrive without a pause of {_SECONDS} seconds"
+            self._refuse_unread(message, HTTPStatus.REQUEST_TIMEOUT)
 
     def _refuse_unread(self, message: str, status: HTTPStatus) -> NoReturn:
         # The body would be read as the next request.

@@ -10,14 +10,15 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, NamedTuple
 
 import numpy as np
-import regex
 import tensorflow as tf
 
 from ..checks import require, shown
 from ..config import DecodingConfig
 from ..errors import ConfigError
+from ..runtime.standard_streams import silenced
 from ..tensors import Tensor
 from .tokenizer import NUM_PLACEHOLDERS, Texts, Tokenizer
+from .words import WORD, with_marks
 
 # Marks are put into the text, here around spans that are kept and around words. They begin with a
 # character that Unicode reserves for programs; where a text itself has it, it is escaped by another
@@ -45,7 +46,6 @@ _FORMAT = (
 )
 _TAG = r"</?[A-Za-z][^<>\r\n]*>"
 _PATTERN = f"{_URL}|{_EMAIL}|{_BRACES}|{_FORMAT}|{_TAG}"
-IN_A_WORD = r"[\p{L}\p{M}\p{N}]+"
 # White space, for use inside a character class.
 SPACES = r"\s\v\x{85}\p{Z}"
 
@@ -79,18 +79,23 @@ def span_finder(decoding: DecodingConfig, tokenizers: Iterable[Tokenizer]) -> "S
     for tokenizer in tokenizers:
         has_placeholders = len(tokenizer.placeholder_ids) == NUM_PLACEHOLDERS
         require(has_placeholders, "decoding.placeholders", rule, True)
-    return SpanFinder(decoding.keep or ())
+    return SpanFinder.of(decoding)
 
 
 class SpanFinder:
     """Finds the spans of a text that must stay as they are.
 
     These are URLs, e-mail addresses, `{names}` and `{{ names }}`, formats such as `%s` and `%1$d`,
-    tags such as `<b>`, and given terms where they are whole words. The first `NUM_PLACEHOLDERS` of
-    a text count; the others are text.
+    tags such as `<b>`, given terms where they are whole words, and matches of given patterns, which
+    come first. The first `NUM_PLACEHOLDERS` of a text count; the others are text.
+
+    Args:
+        terms: as `decoding.keep`. Defaults to none.
+        patterns: regular expressions of RE2, as `decoding.placeholder_patterns`. Defaults to none.
 
     Raises:
-        ConfigError: A term is blank, or they are too many.
+        ConfigError: A term is blank, or they are too many; or a pattern is not one of RE2, matches
+            an empty text, or is too large.
 
     Example:
         >>> divided = SpanFinder(["Kibo"]).divide(tf.constant(["Kibo: see https://a.org/b."]))
@@ -98,19 +103,30 @@ class SpanFinder:
         [b'Kibo', b'https://a.org/b', b'']
     """
 
-    def __init__(self, terms: Sequence[str] = ()) -> None:
+    def __init__(self, terms: Sequence[str] = (), patterns: Sequence[str] = ()) -> None:
+        for place, pattern in enumerate(patterns):
+            _check_pattern(f"decoding.placeholder_patterns[{place}]", pattern)
+        self._pattern = "|".join([*(f"(?:{pattern})" for pattern in patterns), _PATTERN])
+        if not _is_pattern(self._pattern):
+            raise ConfigError(
+                "decoding.placeholder_patterns must be fewer or shorter; received "
+                f"{len(patterns):,}"
+            )
         self._terms = None
         if terms:
             # The longer of two terms at one place is kept.
             longest_first = sorted(set(terms), key=len, reverse=True)
             # `re.escape`, because RE2 refuses no-break spaces as `regex.escape` escapes them.
             self._terms = "|".join(re.escape(_in_words(term)) for term in longest_first)
-            try:
-                tf.strings.regex_replace("", self._terms, "")
-            except tf.errors.InvalidArgumentError:
+            if not _is_pattern(self._terms):
                 raise ConfigError(
                     f"terms that are kept must be fewer or shorter; received {len(terms):,}"
-                ) from None
+                )
+
+    @classmethod
+    def of(cls, decoding: DecodingConfig) -> "SpanFinder":
+        """Returns the finder of a configuration."""
+        return cls(decoding.keep or (), decoding.placeholder_patterns or ())
 
     def divide(self, texts: Texts) -> Divided:
         """Divides texts; bytes that are not UTF-8 are read as U+FFFD."""
@@ -121,13 +137,22 @@ class SpanFinder:
         """Divides texts in valid UTF-8; every second part, from the second on, is a span."""
         return parts_between(_KEPT, self._marked(texts))
 
+    def spans(self, texts: Sequence[str]) -> list[list[bytes]]:
+        """Returns all spans of texts, also those after the first `NUM_PLACEHOLDERS`."""
+        valid_texts = tf.strings.unicode_transcode(list(texts), "UTF-8", "UTF-8", errors="replace")
+        return [parts[1::2] for parts in self.parts(valid_texts).to_list()]
+
     def _marked(self, texts: Tensor) -> Tensor:
         marked = tf.strings.regex_replace(texts, MARK, ESCAPED_MARK)
-        marked = tf.strings.regex_replace(marked, _PATTERN, rf"{_KEPT}\0{_KEPT}")
+        marked = tf.strings.regex_replace(marked, self._pattern, rf"{_KEPT}\0{_KEPT}")
+        # A pattern may end within an escaped mark, which stays whole.
+        marked = tf.strings.regex_replace(
+            marked, f"{MARK}((?:{_KEPT})+){ESCAPED_MARK[1]}", rf"{ESCAPED_MARK}\1"
+        )
         if self._terms is None:
             return marked
         parts = tf.strings.split(marked, _KEPT)
-        words = tf.strings.regex_replace(parts.flat_values, f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}")
+        words = tf.strings.regex_replace(parts.flat_values, WORD, rf"{_WORD}\0{_WORD}")
         words = tf.strings.regex_replace(words, self._terms, rf"{_KEPT}\0{_KEPT}")
         between = tf.strings.regex_replace(words, _WORD, "")
         is_kept = tf.ragged.range(parts.row_lengths()).flat_values % 2 == 1
@@ -136,11 +161,30 @@ class SpanFinder:
         return tf.strings.reduce_join(joined, axis=1)
 
 
+def _is_pattern(pattern: str) -> bool:
+    """Returns whether RE2 takes a pattern."""
+    try:
+        with silenced():
+            tf.strings.regex_replace("", pattern, "")
+    except tf.errors.InvalidArgumentError:
+        return False
+    return True
+
+
+def _check_pattern(name: str, pattern: str) -> None:
+    require(_is_pattern(pattern), name, "a regular expression of RE2", pattern)
+    for text in ("", "a", "a 1.", ".", "\n"):
+        inserted = tf.strings.regex_replace(text, f"(?:{pattern})", MARK)
+        removed = tf.strings.regex_replace(text, f"(?:{pattern})", "")
+        empty = tf.equal(removed, text) & tf.not_equal(inserted, text)
+        require(not bool(empty), name, "a pattern that does not match an empty text", pattern)
+
+
 def _in_words(term: str) -> str:
     if not term.strip():
         raise ConfigError(f"a term that is kept must not be blank; received {shown(term)}")
     escaped = term.strip().replace(MARK, ESCAPED_MARK)
-    return regex.sub(f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}", escaped)
+    return with_marks(escaped, _WORD)
 
 
 def parts_between(mark: str, marked: Texts) -> tf.RaggedTensor:

@@ -10,14 +10,13 @@ import re
 from collections.abc import Mapping
 from typing import Annotated
 
-import regex
 import tensorflow as tf
 
 from ..errors import ConfigError
 from ..runtime.standard_streams import silenced
 from ..tensors import Tensor
-from .placeholders import IN_A_WORD
 from .tokenizer import Texts, TokenIds, Tokenizer
+from .words import WORD, with_marks
 
 NUM_TERM_PIECES = 3
 
@@ -45,7 +44,8 @@ class Glossary:
     """Finds terms in texts and writes their translations beside them.
 
     A term is found where its words are whole words, written as in the glossary; its first letter
-    may be a capital. If several terms begin at the same place, the longest is found.
+    may be a capital. In scripts without spaces between words, each character is a word. If several
+    terms begin at the same place, the longest is found.
 
     Args:
         terms: the translation of each term.
@@ -64,7 +64,7 @@ class Glossary:
         translations = {}
         # A term with a capital of its own goes before one whose first letter became one.
         for term, translation in [*capitalized.items(), *terms.items()]:
-            words = regex.sub(f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}", escaped(term))
+            words = with_marks(escaped(term), _WORD)
             translations[words] = escaped(translation)
         keys = tf.strings.to_hash_bucket_fast(list(translations), _NUM_HASHES).numpy()
         order = keys.argsort()
@@ -103,7 +103,7 @@ class Glossary:
     def _parts(self, texts: Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """The parts of escaped texts, with marks around words, and which of them are terms."""
         words = tf.strings.regex_replace(texts, _MARK, _ESCAPED_MARK)
-        words = tf.strings.regex_replace(words, f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}")
+        words = tf.strings.regex_replace(words, WORD, rf"{_WORD}\0{_WORD}")
         separated = tf.strings.regex_replace(words, self._pattern, rf"{_SEPARATOR}\0{_SEPARATOR}")
         parts = tf.strings.split(separated, _SEPARATOR)
         return parts, tf.ragged.range(parts.row_lengths()) % 2 == 1

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from ..checks import require
 from ..config import DecodingConfig
-from ..config.values import Language
 from ..layers import TiedProjection
 from ..losses import token_crossentropy
 from ..models import Transformer
@@ -128,7 +127,7 @@ class TranslationGraph:
     model: TranslationModel
     codec: TextCodec
     decoding: DecodingConfig
-    language: Language | None
+    language: str | None
     is_int8: bool
     candidates: Candidates | None
     is_guided: bool
@@ -258,9 +257,7 @@ class TranslationGraph:
             translations, scores = search_tokens(self._searched, source, limits)
         return translations[:, 0], scores[:, 0]
 
-    def translate_documents(
-        self, texts: Texts, language: Language | None = None
-    ) -> TranslatedDocuments:
+    def translate_documents(self, texts: Texts, language: str | None = None) -> TranslatedDocuments:
         """Translates the sentences of documents, see `Translator.translate_document`."""
         return translate_documents(texts, language or self.language, self.codec, self.search)
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ..checks import integer, one_of, plain, require
 from ..config import DecodingConfig
-from ..config.values import Language, Precision
+from ..config.values import Precision, language_tag
 from ..errors import ConfigError, Error
 from ..model_dir import ModelDir
 from ..model_dir.shortlist_file import Shortlist, read_shortlist
@@ -61,8 +61,8 @@ class Translator:
         model: `Transformer`, or another `TranslationModel`; only `score` and a shortlist need a
             `Transformer`.
         tokenizers: one that both languages share, or a pair.
-        language: of the texts, such as "en", by whose rules documents are divided into sentences.
-            Defaults to None: unknown.
+        language: of the texts, a BCP 47 tag such as "en", by whose rules documents are divided into
+            sentences. Defaults to None: unknown.
         is_int8: whether matrices are rounded to 8 bits, in which they are exported; the model
             computes in float32.
         shortlist: the tokens among which translations are searched. Scores are then those of a
@@ -87,12 +87,12 @@ class Translator:
         model: TranslationModel,
         tokenizers: Tokenizer | TokenizerPair,
         decoding: DecodingConfig,
-        language: Language | None = None,
+        language: str | None = None,
         is_int8: bool = False,
         shortlist: Shortlist | None = None,
         is_guided: bool = False,
     ) -> None:
-        one_of("language", language, get_args(Language), optional=True)
+        language_tag("language", language, optional=True)
         self.tokenizers = TokenizerPair.of(tokenizers)
         for side in ("target", "source"):
             size = getattr(self.tokenizers, side).vocab_size
@@ -132,7 +132,7 @@ class Translator:
         model_dir: str | os.PathLike[str] | ModelDir,
         decoding: DecodingConfig | None = None,
         precision: Precision = "float32",
-        language: Language | None = None,
+        language: str | None = None,
         shortlist: bool = True,
     ) -> "Translator":
         """Loads the translator of a model directory.
@@ -251,20 +251,22 @@ class Translator:
         return self.graph.search(**inputs, sampling=Sampling(top_k=top_k, **values))
 
     def translate_document(
-        self, texts: Sequence[str | bytes], language: Language | None = None
+        self, texts: Sequence[str | bytes], language: str | None = None
     ) -> list[TranslatedDocument]:
         """Translates texts of any number of sentences, each sentence by itself.
 
         Sentences end at line breaks and by rules for punctuation, capitals and abbreviations. One
-        that is longer than the model's `max_length` tokens is divided at commas or spaces instead
-        of being truncated. White space between sentences stays as it is. At most 200 sentences of a
-        document are translated, and none after 8,192 tokens.
+        that is longer than the model's `max_length` tokens is divided instead of being truncated:
+        at commas, spaces, the end of a phrase, or between characters. White space between sentences
+        stays as it is, except that Chinese and Japanese translations have no space there, and
+        others have one. At most 200 sentences of a document are translated, and none after 8,192
+        tokens.
 
         Args:
             texts: strings, or their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
-            language: of the texts, such as "de", whose abbreviations are known. Defaults to None:
-                the translator's, or the abbreviations of all languages, unless they are words of
-                another.
+            language: of the texts, a BCP 47 tag such as "de" or "zh-Hant", whose abbreviations are
+                known. Defaults to None: the translator's, or the abbreviations of all languages,
+                unless they are words of another.
 
         Returns:
             The translations, and whether anything was left out.
@@ -272,7 +274,7 @@ class Translator:
         Raises:
             ConfigError: An argument breaks its rule.
         """
-        one_of("language", language, get_args(Language), optional=True)
+        language_tag("language", language, optional=True)
         documents = self._run(
             self.graph.translate_documents, _text_tensors(texts=texts), language=language
         )

@@ -1,13 +1,16 @@
 """Mistakes on the command line end with one clear line and a non-zero exit code, and leave no
 incomplete files."""
 
+import contextlib
 import dataclasses
 import errno
 import json
+import os
 import shlex
 import shutil
 import subprocess
 import sys
+import threading
 
 import h5py
 import pytest
@@ -66,6 +69,8 @@ for arguments in json.load(sys.stdin):
 TEXT = "--source a.en --reference a.de"
 PAIRS = "--source a.en --target a.de"
 FOUR = f"{PAIRS} --valid-source a.en --valid-target a.de"
+# Reading this text would be an error, so that other errors are found before it is read.
+UNREAD = "--source empty --target empty --valid-source a.en --valid-target a.de"
 PICTURE = "plot --text a --output a.html"
 ONE_TRAINING_TEXT = (
     "give the training text in one way: by --source and --target, by --pairs, or by --tfds"
@@ -190,6 +195,25 @@ MISTAKES = {
     f"score {PAIRS} --model-dir tagged": "trained with tagged sources only; give --tag, one of "
     "<a>, <b>",
     "train --tfds ''": "--tfds must be a text that is not empty; received --tfds=''",
+    f"train {UNREAD}": "empty: the text is empty",
+    f"train {UNREAD} --model-dir trained": "no training_state.npz to resume from",
+    f"train {UNREAD} --set 'decoding.tag=<bt>'": "--set decoding.tag=<bt>: decoding.tag must be "
+    "null without data.tags; received decoding.tag='<bt>'",
+    f"train {UNREAD} --set 'data.tags=[<a>]' 'data.valid_tags=[<a>]' 'decoding.tag=<b>'": "tag must "
+    "be one of data.tags, <a>; received decoding.tag='<b>'",
+    f"train {UNREAD} --set 'decoding.terms={{dog: Hund}}'": "decoding.terms needs a model that is "
+    "trained with data.terms; received data.terms=0.0",
+    f"train {UNREAD} --set tokenizer.kind=sentencepiece": "tokenizer.kind must be bpe, unigram or "
+    "wordpiece without --init-from",
+    f"train {UNREAD} --set 'data.tags=[<a>]' 'data.valid_tags=[<a>,<a>]'": "data.valid_tags must be "
+    "a list of one tag or null for each corpus to validate on, here 1",
+    f"train {UNREAD} --valid-source a.de": "must be given as many files; received 2 (a.de, a.en)",
+    f"check-data {UNREAD} --valid-source a.de": "must be given as many files; received 2",
+    "average --valid-source a.en": "give the validation text in one way: by --valid-source and "
+    "--valid-target, or by --valid-pairs",
+    f"compare {TEXT} --hypotheses empty --output folder.html --overwrite": "folder.html: this is a directory; "
+    "give the path of a file",
+    "synthesize --source empty --output a.en/b": "a.en/b.source: ",
 }
 
 
@@ -208,10 +232,12 @@ def test_mistakes_are_found_before_tensorflow_is_loaded(text, tmp_path):
     text("trained/best.weights.h5", "")
     text("tagged/best.weights.h5", "")
     text("key.yaml", "training:\n  step: 5\n"), text("open.yaml", "model:\n  d_model: [1\n")
-    commands = [
-        command if "--model-dir" in command else f"{command} --model-dir trained"
-        for command in MISTAKES
-    ]
+    (tmp_path / "folder.html").mkdir()
+    commands = []
+    for command in MISTAKES:
+        model_dir = "new" if command.startswith("train ") else "trained"
+        given = "--model-dir" in command or command.startswith("check-data")
+        commands.append(command if given else f"{command} --model-dir {model_dir}")
     said = run_python(
         "-c", NO_TENSORFLOW, input=json.dumps([*map(shlex.split, commands)]), cwd=tmp_path
     ).splitlines()
@@ -428,6 +454,74 @@ def test_a_closed_stream_is_one_line(tiny_model_dir, stream, name, command):
         result.stderr
         == f"keras-transformer {command.split()[0]}: error: standard {name} is closed\n"
     )
+
+
+@contextlib.contextmanager
+def endless_pipe(content):
+    """The path of a pipe from which the content is read again and again."""
+    reading, writing = os.pipe()
+
+    def write():
+        with contextlib.suppress(OSError):
+            while True:
+                os.write(writing, content)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield f"/dev/fd/{reading}"
+    finally:
+        os.close(reading)
+        thread.join()
+        os.close(writing)
+
+
+@pytest.mark.parametrize("line", ["dog\tHund\n", "dog\n", "\n"])
+@pytest.mark.parametrize("option", ["--terms", "--keep"])
+def test_terms_without_an_end_are_refused(tiny_model_dir, fails, tmp_path, option, line):
+    model_dir = tmp_path / "model"
+    shutil.copytree(tiny_model_dir, model_dir)
+    config = model_dir / "config.yaml"
+    config.write_text(config.read_text().replace("placeholders: false", "placeholders: true"))
+    # A glossary's first lines must not be wrong.
+    lines = "".join(line.replace("dog", f"dog {i}") for i in range(6000))
+    with endless_pipe(lines.encode()) as path:
+        message = fails("translate", "--model-dir", model_dir, option, path)
+    rule = "the file must have at most 5,000 terms, in 1,000,000 characters; it has more"
+    assert message == f"keras-transformer translate: error: {path}: {rule}"
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("/dev/zero", "line 1 must have at most 1,048,576 bytes; it has more"),
+        # Not of standard output, to which translations are written meanwhile.
+        ("/proc/self/mem", "Input/output error"),
+    ],
+)
+def test_prefixes_that_cannot_be_read_are_named(tiny_model_dir, fails, monkeypatch, path, problem):
+    with open(__file__) as lines:
+        monkeypatch.setattr("sys.stdin", lines)
+        message = fails("translate", "--model-dir", tiny_model_dir, "--prefix", path)
+    assert message == f"keras-transformer translate: error: {path}: {problem}"
+
+
+def test_a_pipe_of_text_without_an_end_is_refused(fails, text, monkeypatch):
+    monkeypatch.setattr("keras_transformer.training.text.text_files._MAX_BYTES_IN_MEMORY", 2**20)
+    with endless_pipe(b"A dog runs.\n") as path:
+        message = fails("check-data", "--source", path, "--target", text("a.de", ["Ein Hund"]))
+    assert f"{path}: text of a pipe is held in memory and must take at most" in message
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "tokenizer.model.sha256"])
+def test_a_file_larger_than_any_of_its_kind_is_refused(tiny_model_dir, fails, tmp_path, name):
+    model_dir = tmp_path / "model"
+    shutil.copytree(tiny_model_dir, model_dir)
+    # A sparse file, which takes no room on the disk.
+    os.truncate(model_dir / name, 2**40)
+    limit = 2**16 if name.endswith(".sha256") else 2**26
+    message = fails("translate", "--model-dir", model_dir)
+    assert message.endswith(f"{model_dir / name}: the file must have at most {limit:,} bytes")
 
 
 @pytest.mark.parametrize("kind", ["external link", "soft link", "external data"])

@@ -15,6 +15,7 @@ from keras_transformer import (
     Decoder,
     DecoderLayer,
     Encoder,
+    EncoderLayer,
     MultiHeadAttention,
     PositionScheme,
     RotaryPositions,
@@ -336,3 +337,12 @@ def test_a_model_with_the_object_is_saved_and_loads(scheme, tmp_path):
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
     np.testing.assert_array_equal(numpy(clone(ROWS)), expected)
+
+
+@pytest.mark.parametrize("positions", [None, "rotary", "alibi", "t5"])
+def test_quantize_does_not_warn_of_position_schemes(positions, recwarn):
+    inputs = keras.Input((3, 8))
+    outputs = EncoderLayer(2, 8, relative_positions=positions)(inputs)
+    keras.Model(inputs, outputs).quantize("int8")
+    warned = [str(warning.message) for warning in recwarn]
+    assert not any("Position" in message for message in warned)

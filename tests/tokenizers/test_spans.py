@@ -1,9 +1,12 @@
 """Spans that stay as they are: which are found, and how tokens stand for them, as worked out by
 hand."""
 
+import re
+
 import pytest
 import tensorflow as tf
 
+from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import ConfigError
 from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair
 from keras_transformer.tokenizers.placeholders import SpanFinder, in_common, numbered_as
@@ -87,6 +90,62 @@ def test_characters_that_the_finder_uses_itself_stay_in_a_text(text, spans):
     texts, spans_again = kept.texts.numpy()[0], [*kept.spans.numpy()[0], b""]
     assert [span.decode() for span in spans_again if span] == spans
     assert b"".join(a + b for a, b in zip(texts, spans_again, strict=True)).decode() == text
+
+
+PATTERNS = [r"%[0-9]+", r"\$\([A-Z0-9]+\)", "%PRODUCTNAME", "#[a-z]+#", "[一二三]号"]
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("%1 of %2: $(ARG1) in %PRODUCTNAME.", ["%1", "%2", "$(ARG1)", "%PRODUCTNAME"]),
+        ("第%1个#name#，二号，%s。", ["%1", "#name#", "二号", "%s"]),
+        ("{a}%1<b>", ["{a}", "%1", "<b>"]),
+        ("%", []),
+        ("\ufdd0%1\ufdd0", ["%1"]),
+    ],
+)
+def test_own_patterns_are_found_beside_the_built_in_ones(text, spans):
+    finder = SpanFinder.of(DecodingConfig(placeholders=True, placeholder_patterns=PATTERNS))
+    assert finder.spans([text]) == [[span.encode() for span in spans]]
+    (parts,) = finder.parts(tf.constant([text])).to_list()
+    assert b"".join(parts).decode() == text
+
+
+def test_a_pattern_that_takes_a_part_of_an_escaped_mark_changes_no_text():
+    for pattern in ("x.", ".", "[^a]", "\ufdd5", ".x", "x|\ufdd0"):
+        finder = SpanFinder(["Kibo"], [pattern])
+        for text in ("x\ufdd0", "\ufdd0x", "\ufdd5\ufdd0\ufdd0", "\ufdd0k\ufdd0Kibo\ufdd0w"):
+            (parts,) = finder.parts(tf.constant([text])).to_list()
+            assert b"".join(parts).decode() == text, (pattern, text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rule"),
+    [
+        ("(", "a regular expression of RE2"),
+        ("a)(b", "a regular expression of RE2"),
+        (r"(?<=a)b", "a regular expression of RE2"),
+        (r"(a)\1", "a regular expression of RE2"),
+        ("x*", "a pattern that does not match an empty text"),
+        (r"\b", "a pattern that does not match an empty text"),
+        ("^|b", "a pattern that does not match an empty text"),
+        ("[ab]?", "a pattern that does not match an empty text"),
+    ],
+)
+def test_a_pattern_that_would_not_do_is_refused_in_one_line(pattern, rule):
+    message = re.escape(f"decoding.placeholder_patterns[1] must be {rule}; received ")
+    with pytest.raises(ConfigError, match=message):
+        SpanFinder(patterns=["ok", pattern])
+
+
+def test_patterns_need_placeholders():
+    rule = "decoding.placeholder_patterns needs decoding.placeholders=true"
+    with pytest.raises(ConfigError, match=rule):
+        DecodingConfig(placeholder_patterns=["%1"])
+    rule = r"decoding.placeholder_patterns\[0\] must be a text that is not blank"
+    with pytest.raises(ConfigError, match=rule):
+        DecodingConfig(placeholders=True, placeholder_patterns=[" "])
 
 
 @pytest.mark.slow

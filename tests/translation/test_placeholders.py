@@ -22,6 +22,7 @@ from keras_transformer.tokenizers import WordPieceTokenizer
 from keras_transformer.tokenizers.placeholders import span_finder
 from keras_transformer.translation import Sampling, Translator
 
+PATTERNS = [r"#[a-z]+[0-9]+#", r"\$\([A-Z]+[0-9]+\)"]
 TERMS = ["Kibo", "C++", "Fuji San", "50 %"]
 WORDS = [*SUBJECTS, "sees", "a tree", "100%", "<", "Zoë's", "}"]
 
@@ -41,6 +42,8 @@ def generated(number, seed):
             f"%{rng.randrange(10, 90)}$d",
             f'<a href="page {i}.html" title="A. B.">',
             f"</tag{i}>",
+            f"#name{i}#",
+            f"$(ARG{i})",
             *TERMS,
         ]
         spans = rng.sample(kinds, rng.randrange(9))
@@ -75,7 +78,15 @@ def model_dir(request, model_dirs):
 
 def load(model_dir, **decoding):
     return Translator.load(
-        model_dir, DecodingConfig(**{"placeholders": True, "keep": TERMS, **decoding})
+        model_dir,
+        DecodingConfig(
+            **{
+                "placeholders": True,
+                "keep": TERMS,
+                "placeholder_patterns": PATTERNS,
+                **decoding,
+            }
+        ),
     )
 
 

@@ -1,6 +1,8 @@
 """A translator with a shortlist, against one whose model gives all other pieces logits of minus
 infinity."""
 
+import zipfile
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -180,3 +182,13 @@ def test_a_shortlist_that_does_not_fit_is_refused(tmp_path):
         with pytest.raises(DamagedFileError, match="the shortlist is damaged") as error:
             read_shortlist(path, 500, 500, [b"a"])
         assert "pickle" not in str(error.value)
+
+
+def test_a_shortlist_that_unpacks_to_gigabytes_is_refused(tmp_path):
+    path = tmp_path / "shortlist.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("by_source.npy", bytes(2**28))
+        archive.writestr("always.npy", bytes(2**20))
+    rule = "its arrays must take at most 268,435,456 bytes; they take 269,484,032"
+    with pytest.raises(DamagedFileError, match=f"shortlist.npz: .* is damaged .{rule}"):
+        read_shortlist(path, 500, 500, [b"a"])

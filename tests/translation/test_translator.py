@@ -17,7 +17,7 @@ from keras_transformer.errors import ConfigError, Error
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.translation import Sampling, Translator, documents
-from keras_transformer.translation.documents import divide_long_sentences
+from keras_transformer.translation.long_sentences import divide_long_sentences
 from keras_transformer.translation.search import Translations
 
 LONG = "Anna sees a tree. the dog buys two apples. " * 120
@@ -267,9 +267,9 @@ def test_what_does_not_fit_together_is_refused_in_one_line(
             ):
                 translate(text)
     with pytest.raises(
-        ConfigError, match="language must be one of ar, cs, .*; received language='xx'"
+        ConfigError, match="language must be a BCP 47 tag such as de, .*; received language='x'"
     ):
-        translator.translate_document(["a"], "xx")
+        translator.translate_document(["a"], "x")
     with pytest.raises(
         ValueError, match="must have the same length; received 1 sources and 2 targets"
     ):
@@ -443,9 +443,9 @@ def test_a_sentence_that_is_too_long_is_divided_and_not_cut(translator):
     assert "".join(parts) == sentence and all(part.endswith(", ") for part in parts[:-1])
     assert actual.text == " ".join(translator([part.strip() for part in parts]))
     actual = translator.translate_document(
-        ["Anna. Zoë.", "x" * 5000, "Anna. " + "y" * 5000 + " z. Zoë"]
+        ["Anna. Zoë.", "x" * 500, "我们去公园玩" * 60, "Anna. " + "y" * 500 + " z. Zoë"]
     )
-    assert [result.was_cut for result in actual] == [False, True, True]
+    assert not any(result.was_cut for result in actual)
 
 
 def test_sentences_without_spaces_between_them_get_one_where_the_translation_needs_it(
@@ -453,6 +453,7 @@ def test_sentences_without_spaces_between_them_get_one_where_the_translation_nee
 ):
     def search(texts, n_best=1):
         swapped = tf.strings.regex_replace(texts, "。", ".")
+        swapped = tf.strings.regex_replace(swapped, r"\p{Han}", "a")
         swapped = tf.where(tf.strings.regex_full_match(texts, ".*!"), "！", swapped)
         return Translations(swapped[:, None], None, None, tf.ones_like(tf.strings.length(texts)))
 
@@ -461,12 +462,12 @@ def test_sentences_without_spaces_between_them_get_one_where_the_translation_nee
         tf.constant(["一。二。三。", "A! B! C! ", "一。 二。"]), "zh"
     )
     assert [text.decode() for text in actual.texts.numpy()] == [
-        "一. 二. 三.",
+        "a. a. a.",
         "！ ！ ！ ",
-        "一. 二.",
+        "a. a.",
     ]
-    actual = translator.graph.translate_documents(tf.constant(["一!二。!二"]), "zh")
-    assert actual.texts.numpy()[0].decode() == "一!二. !二"
+    actual = translator.graph.translate_documents(tf.constant(["一!二。二"]), "zh")
+    assert actual.texts.numpy()[0].decode() == "a!a. a"
 
 
 def copies(texts, n_best=1):
@@ -542,7 +543,8 @@ def test_the_language_of_a_translator_divides_its_documents(
         == "|Anna sees approx.| |Zoë.| |Anna buys a tree.|"
     )
     with pytest.raises(
-        ConfigError, match="language must be one of ar, cs, .*; received language='German'"
+        ConfigError,
+        match="language must be a BCP 47 tag such as de, .*; received language='German'",
     ):
         Translator.load(tiny_model_dir, language="German")
 

@@ -12,13 +12,13 @@ probabilities of the next pass. Only tokens that share a sentence pair have an e
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import regex
 
 from keras_transformer.runtime.progress import ProgressBar
-from keras_transformer.tokenizers.placeholders import IN_A_WORD
+from keras_transformer.tokenizers.words import WORD
 
 from ..text.corpus import SentencePairs, in_chunks
 
@@ -38,9 +38,9 @@ _MAX_WORDS = 3
 _MAX_PAIRS = 200_000
 _WORDS_PER_SENTENCE = 256
 
-_WORD = regex.compile(IN_A_WORD)
-# What may be between the words of a phrase.
-_BETWEEN = regex.compile(r"[ \-'’]")
+_WORD = regex.compile(WORD)
+# What may be between the words of a phrase; in scripts without spaces, nothing is.
+_BETWEEN = regex.compile(r"[ \-'’]?")
 # The number of the empty word, with which a sentence ends as with an end token, and of words that
 # are not known.
 _EMPTY, _UNKNOWN = 0, 1
@@ -179,20 +179,45 @@ def best_links(
     Yields:
         For each pair the places of tokens in source and target, in the order of the source.
     """
+    for forward, backward in links_both_ways(source, target, probabilities):
+        yield sorted(forward & backward)
+
+
+def links_both_ways(
+    source: Sentences, target: Sentences, probabilities: Counts
+) -> Iterator[tuple[set[tuple[int, int]], set[tuple[int, int]]]]:
+    """Finds the most probable links of sentence pairs in each direction.
+
+    End tokens have no links.
+
+    Yields:
+        For each pair the places of tokens in source and target: of each target token and the source
+        token that it comes from, and of each source token and the target token that it comes from.
+    """
     links = links_of(source, target)
     forward, backward = _look_up(probabilities, links.keys)
-    is_best = _is_best(forward, links.target_places) & _is_best(backward, links.source_places)
+    forward_best = _is_best(forward, links.target_places)
+    backward_best = _is_best(backward, links.source_places)
+    sides = [
+        _by_sentence(source, target, links, is_best) for is_best in (forward_best, backward_best)
+    ]
+    yield from zip(*sides, strict=True)
+
+
+def _by_sentence(
+    source: Sentences, target: Sentences, links: Links, is_best: np.ndarray
+) -> Iterator[set[tuple[int, int]]]:
     sentences = np.repeat(np.arange(len(source.lengths)), source.lengths)[links.source_places]
     first_source = np.cumsum(source.lengths) - source.lengths
     first_target = np.cumsum(target.lengths) - target.lengths
     source_places = links.source_places - first_source[sentences]
     target_places = links.target_places - first_target[sentences]
-    is_best &= source_places < source.lengths[sentences] - 1
+    is_best = is_best & (source_places < source.lengths[sentences] - 1)
     is_best &= target_places < target.lengths[sentences] - 1
     chosen = np.stack([source_places, target_places], axis=1)[is_best]
     numbers = np.bincount(sentences[is_best], minlength=len(source.lengths))
     for part in np.split(chosen, np.cumsum(numbers)[:-1]):
-        yield [(int(source_place), int(target_place)) for source_place, target_place in part]
+        yield {(int(source_place), int(target_place)) for source_place, target_place in part}
 
 
 def _is_best(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -286,6 +311,7 @@ class Lexicon:
     Args:
         numbers: for each language, its words in lower case, and their numbers, from 2.
         probabilities: those of the words that translate each other.
+        one_way: those of words, also frequent ones, of which one probably comes from the other.
 
     Example:
         >>> sources, targets = ["a dog", "dogs", "a tree"], ["ein Hund", "Hunde", "ein Baum"]
@@ -296,24 +322,36 @@ class Lexicon:
 
     numbers: tuple[dict[str, int], dict[str, int]]
     probabilities: Counts
+    one_way: Counts
 
     def terms(self, sources: Sequence[str], targets: Sequence[str]) -> Iterator[list[Term]]:
         """Finds the words and phrases of sources whose translation is in the target.
 
         Each of two words is the most probable translation of the other in this pair of sentences.
-        Up to three that follow each other on both sides in the same order are a phrase. Terms come
+        Up to three that follow each other on both sides in the same order are a phrase. In scripts
+        without spaces, the characters beside it that come from its words belong to it. Terms come
         in the order of the source.
         """
         source_words = [list(_words(text)) for text in sources]
         target_words = [list(_words(text)) for text in targets]
         source_numbers, target_numbers = self.numbers
-        blocks = in_blocks(
-            _numbered(source_words, source_numbers), _numbered(target_words, target_numbers)
+        numbered = (
+            _numbered(source_words, source_numbers),
+            _numbered(target_words, target_numbers),
         )
-        links = itertools.chain.from_iterable(
-            best_links(source, target, self.probabilities) for source, target in blocks
-        )
-        for pair in zip(sources, targets, source_words, target_words, links, strict=True):
+
+        def in_sentences(
+            find: Callable[..., Iterator[Any]], probabilities: Counts
+        ) -> Iterator[Any]:
+            return itertools.chain.from_iterable(
+                find(*block, probabilities) for block in in_blocks(*numbered)
+            )
+
+        links = in_sentences(best_links, self.probabilities)
+        both_ways = in_sentences(links_both_ways, self.one_way)
+        for pair in zip(
+            sources, targets, source_words, target_words, links, both_ways, strict=True
+        ):
             yield list(_phrases(*pair))
 
 
@@ -344,8 +382,13 @@ def learn_lexicon(pairs: SentencePairs, max_share: float = _MAX_SHARE) -> Lexico
     targets_of_parts = [target for _, target in parts]
     is_strong &= is_term(probabilities.source_ids, sources_of_parts, len(source_numbers))
     is_strong &= is_term(probabilities.target_ids, targets_of_parts, len(target_numbers))
-    terms = Counts(*(column[is_strong] for column in probabilities))
-    return Lexicon((source_numbers, target_numbers), terms)
+    is_one_way = np.maximum(probabilities.forward, probabilities.backward) >= _MIN_PROBABILITY
+    is_one_way &= (probabilities.source_ids > _UNKNOWN) & (probabilities.target_ids > _UNKNOWN)
+    terms, one_way = (
+        Counts(*(column[is_chosen] for column in probabilities))
+        for is_chosen in (is_strong, is_one_way)
+    )
+    return Lexicon((source_numbers, target_numbers), terms, one_way)
 
 
 class _Word(NamedTuple):
@@ -389,21 +432,55 @@ def _phrases(
     source_words: list[_Word],
     target_words: list[_Word],
     links: list[tuple[int, int]],
+    both_ways: tuple[set[tuple[int, int]], set[tuple[int, int]]],
 ) -> Iterator[Term]:
+    forward, backward = both_ways
+    source_of = {target_place: source_place for source_place, target_place in forward}
+    target_of = dict(backward)
+
     def extends(link: tuple[int, int], before: tuple[int, int]) -> bool:
         follows_in_source = _follows(source, source_words, before[0], link[0])
         return follows_in_source and _follows(target, target_words, before[1], link[1])
 
-    begin = 0
+    begin = end_of_last = 0
     while begin < len(links):
         end = begin + 1
         while end < min(len(links), begin + _MAX_WORDS) and extends(links[end], links[end - 1]):
             end += 1
-        first_source, first_target = links[begin]
-        last_source, last_target = links[end - 1]
+        sources, targets = ({link[side] for link in links[begin:end]} for side in (0, 1))
+        # The words of the phrase in one language, the characters that come from them in the other.
+        first_source, last_source = _with_neighbors(source_words, sources, target_of, targets)
+        first_target, last_target = _with_neighbors(target_words, targets, source_of, sources)
         translation = target[target_words[first_target].begin : target_words[last_target].end]
-        yield Term(source_words[first_source].begin, source_words[last_source].end, translation)
-        begin = end
+        if first_source >= end_of_last:
+            place = source_words[first_source].begin
+            yield Term(place, source_words[last_source].end, translation)
+            end_of_last = last_source + 1
+        while begin < len(links) and (begin < end or links[begin][0] < end_of_last):
+            begin += 1
+
+
+def _with_neighbors(
+    words: list[_Word], places: set[int], partners: dict[int, int], others: set[int]
+) -> tuple[int, int]:
+    """Returns the first and the last place of a phrase, with the characters that belong to it.
+
+    Args:
+        places: of the words of the phrase, which follow each other.
+        partners: the place in the other language that a word comes from.
+        others: the places of the phrase in the other language.
+    """
+    first, last = min(places), max(places)
+    # Without white space between, both are characters of a script without spaces.
+    while first > 0 and words[first - 1].end == words[first].begin:
+        if partners.get(first - 1) not in others:
+            break
+        first -= 1
+    while last + 1 < len(words) and words[last].end == words[last + 1].begin:
+        if partners.get(last + 1) not in others:
+            break
+        last += 1
+    return first, last
 
 
 def _follows(text: str, words: list[_Word], first: int, second: int) -> bool:

@@ -248,6 +248,9 @@ def _below(number: int, rng: random.Random) -> int:
 class TermAnnotation:
     """Annotates words and phrases of some sources with their translations, as a glossary does.
 
+    A source without a known term, or whose terms are more than half of the target, stays as it is,
+    and another one is annotated in its place if there is one.
+
     Args:
         share: the share of sources with annotated terms.
     """
@@ -256,20 +259,38 @@ class TermAnnotation:
         self._lexicon = lexicon
         self._share = share
         self._random = np.random.default_rng(seed)
+        # How many more sources should have had terms.
+        self._missing = 0
 
     def annotate(self, sources: Sequence[str], targets: Sequence[str]) -> list[str]:
         """Returns sources for `segment_annotated`, some with one to four annotated terms."""
         texts = [escaped(source) for source in sources]
-        places = np.flatnonzero(self._random.random(len(sources)) < self._share).tolist()
-        chosen_sources = [sources[place] for place in places]
-        chosen_targets = [targets[place] for place in places]
-        terms_of = self._lexicon.terms(chosen_sources, chosen_targets)
-        for place, terms in zip(places, terms_of, strict=True):
-            if terms:
-                number = self._random.integers(min(len(terms), _MAX_TERMS)) + 1
-                chosen = sorted(self._random.choice(len(terms), number, replace=False))
-                texts[place] = _with_translations(sources[place], [terms[i] for i in chosen])
+        self._missing += int((self._random.random(len(sources)) < self._share).sum())
+        order = self._random.permutation(len(sources)).tolist()
+        while self._missing and order:
+            places, order = order[: self._missing], order[self._missing :]
+            chosen_sources = [sources[place] for place in places]
+            chosen_targets = [targets[place] for place in places]
+            terms_of = self._lexicon.terms(chosen_sources, chosen_targets)
+            for place, terms in zip(places, terms_of, strict=True):
+                if chosen := self._choose(terms, targets[place]):
+                    texts[place] = _with_translations(sources[place], chosen)
+                    self._missing -= 1
         return texts
+
+    def _choose(self, terms: list[Term], target: str) -> list[Term]:
+        """Chooses up to four terms, which are at most half of the target together."""
+        if not terms:
+            return []
+        number = self._random.integers(min(len(terms), _MAX_TERMS)) + 1
+        chosen: list[Term] = []
+        room = len(target) // 2
+        for place in self._random.permutation(len(terms)):
+            size = len(terms[place].translation)
+            if len(chosen) < number and size <= room:
+                chosen.append(terms[place])
+                room -= size
+        return sorted(chosen)
 
 
 def _with_translations(source: str, terms: list[Term]) -> str:

@@ -10,7 +10,7 @@ from sacrebleu.significance import PairedTest
 
 from keras_transformer.errors import ConfigError
 
-from ..bleu import bleu_metric, choose_tokenizer, words_of
+from ..bleu import choose_tokenizer, make_bleu, words_of
 from ..text.corpus import SentencePairs
 
 if TYPE_CHECKING:
@@ -22,12 +22,9 @@ _TESTS = {"bootstrap": "bs", "randomization": "ar"}
 # sacreBLEU holds all resampled sentences in memory: about 100 kB for each sentence.
 MAX_SENTENCES = 10_000
 _SIGNIFICANT = 0.05
-# At most so many tokens, directly repeated, are a repetition; and at most so many characters, where
-# these are the tokens.
-_MOST_WORDS = 4
-_MOST_CHARACTERS = 16
-# At least so many characters: many words of Chinese and Thai double one or two.
-_LEAST_CHARACTERS = {"zh": 2, "char": 3}
+# The longest repetitions that are looked for.
+_MOST_WORDS, _MOST_CHARACTERS = 4, 8
+_IN_A_WORD = re.compile(r"\w")
 _NUMBER = re.compile(r"\d+")
 # What SentencePiece and WordPiece write for a token that the vocabulary does not have.
 _UNKNOWN = ("⁇", "[UNK]")
@@ -65,8 +62,8 @@ class Score(NamedTuple):
 class Faults(NamedTuple):
     """Shares of translations with a fault, from 0 to 1; `lost_numbers` is a share of numbers."""
 
-    # One to four words come twice in a row, but not in the reference. If the metric counts
-    # characters, it is two (zh) or three (char) to 16 of them.
+    # One to four words come twice in a row, but not in the reference; in a language without spaces,
+    # one or two characters three times, or three to eight twice.
     repetitions: float
     copies: float  # the translation is the source, but the reference is not
     unknown: float  # there are unknown tokens
@@ -81,7 +78,7 @@ class Result(NamedTuple):
     equals_first: bool | None
     scores: dict[str, Score]  # by the names of metrics, "BLEU" and "chrF2"
     brevity_penalty: float  # BLEU's factor for translations that are too short
-    length_ratio: float  # tokens of the translations for each token of the references
+    length_ratio: float  # what BLEU counts of the translations for each one of the references
     faults: Faults
     sentences_per_second: float | None
     terms: "TermUse | None" = None  # how often the terms of a glossary are used; None without one
@@ -134,18 +131,17 @@ def compare(
     Args:
         systems: at least one System, each with another name.
         pairs: SentencePairs. The test set, with references.
-        tokenize: str or None. sacreBLEU's tokenizer for BLEU; "none" for text that is tokenized
-            already. Lengths and repetitions count its tokens. Defaults to None: the script of the
-            references decides (`choose_tokenizer`).
+        tokenize: str or None. sacreBLEU's tokenizer for BLEU, one of `BLEU_TOKENIZERS`; "none" for
+            text that is tokenized already. Defaults to None: the one for the script of the
+            references.
         test: "bootstrap", paired bootstrap resampling of 1,000 samples (Koehn 2004), or
             "randomization", approximate randomization of 10,000 trials (Riezler and Maxwell 2005).
             Both are sacreBLEU's. Defaults to "bootstrap".
         num_differences: int. The sentences shown in each direction. Defaults to 5.
 
     Raises:
-        ConfigError: The test set has more than 10,000 sentences, or the tokenizer is unknown or
-            cannot be loaded.
-        MissingPackageError: The tokenizer needs a package.
+        ConfigError: The test set has more than 10,000 sentences, there is no such tokenizer, or its
+            package or model is missing.
 
     Example:
         >>> pairs = SentencePairs(["hello"], ["hallo"], "greetings")
@@ -155,8 +151,7 @@ def compare(
     require_comparable(pairs)
     sources = list(pairs.source)
     references = list(pairs.target)
-    tokenize = choose_tokenizer(references, tokenize)
-    bleu = bleu_metric(tokenize)
+    bleu = make_bleu(tokenize or choose_tokenizer(references))
     metrics: dict[str, Any] = {"BLEU": bleu, "chrF2": sacrebleu.metrics.CHRF()}
     # Confidence intervals are of 1,000 samples in both tests.
     signatures, table = PairedTest(
@@ -183,7 +178,7 @@ def compare(
                 scores,
                 corpus.bp,
                 corpus.sys_len / max(corpus.ref_len, 1),
-                count_faults(sources, references, system.translations, tokenize),
+                count_faults(sources, references, system.translations, bleu),
                 len(references) / system.seconds if system.seconds else None,
             )
         )
@@ -222,19 +217,21 @@ def _differences(
 
 
 def count_faults(
-    sources: list[str], references: list[str], translations: list[str], tokenize: str = "13a"
+    sources: list[str],
+    references: list[str],
+    translations: list[str],
+    bleu: sacrebleu.metrics.BLEU,
 ) -> Faults:
-    """Counts the faults of translations.
-
-    Repetitions are of tokens of sacreBLEU's tokenizer `tokenize`, without punctuation.
+    """Counts the faults of translations. Repetitions are of what the metric counts.
 
     Example:
-        >>> count_faults(["2 dogs", "hello"], ["2 Hunde", "hallo"], ["ein Hund, ein Hund", "hello"])
+        >>> translations = ["ein Hund, ein Hund", "hello"]
+        >>> count_faults(["2 dogs", "hello"], ["2 Hunde", "hallo"], translations, make_bleu("13a"))
         Faults(repetitions=0.5, copies=0.5, unknown=0.0, lost_numbers=1.0)
     """
     repetitions = copies = unknown = lost = expected = 0
     for source, reference, translation in zip(sources, references, translations, strict=True):
-        repetitions += _repeats(translation, tokenize) and not _repeats(reference, tokenize)
+        repetitions += _repeats(translation, bleu) and not _repeats(reference, bleu)
         copies += translation.strip() == source.strip() != reference.strip()
         unknown += any(token in translation for token in _UNKNOWN)
         numbers = Counter(_NUMBER.findall(source)) & Counter(_NUMBER.findall(reference))
@@ -244,15 +241,18 @@ def count_faults(
     return Faults(repetitions / number, copies / number, unknown / number, lost / max(expected, 1))
 
 
-def _repeats(text: str, tokenize: str) -> bool:
-    words = words_of(text.casefold(), tokenize)
-    least = _LEAST_CHARACTERS.get(tokenize, 1)
-    most = _MOST_WORDS if least == 1 else _MOST_CHARACTERS
-    for size in range(1, most + 1):
-        # How many tokens in a row are those that come `size` tokens later.
-        run = 0
-        for place in range(len(words) - size):
-            run = run + 1 if words[place] == words[place + size] else 0
-            if run >= size and len("".join(words[place - size + 1 : place + 1])) >= least:
+def _repeats(text: str, bleu: sacrebleu.metrics.BLEU) -> bool:
+    """Returns whether words, or characters of a script without spaces, come again at once.
+
+    Doubled characters are words of their own in many languages, such as 谢谢, so that one or two
+    characters must come three times.
+    """
+    units = [unit for unit in words_of(text.casefold(), bleu) if _IN_A_WORD.search(unit)]
+    are_words = bleu.tokenizer.signature() not in ("zh", "char")
+    for size in range(1, (_MOST_WORDS if are_words else _MOST_CHARACTERS) + 1):
+        for place in range(len(units) - 2 * size + 1):
+            stretch = units[place : place + size]
+            times = 2 if are_words or len("".join(stretch)) > 2 else 3
+            if units[place : place + times * size] == times * stretch:
                 return True
     return False

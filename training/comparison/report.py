@@ -29,13 +29,13 @@ _SCORES_NOTE = (
     "p: how probable so large a difference from the first system is if the two do not differ."
 )
 _LENGTHS_NOTE = (
-    "Length: tokens for each token of the references; BLEU's signature names the tokenizer. "
-    "Repetitions of these tokens, copies of the source, unknown tokens: of the translations. "
+    "Length: words, or what else BLEU's tokenizer counts, for each one of the references. "
+    "Repetitions, copies of the source, unknown tokens: of the translations. "
     "Lost numbers: of those that source and reference have. "
     "Speed: sentences per second, compilation included."
 )
 _OVERVIEW_NOTE = (
-    "BLEU / chrF2 on each test set. *: the difference from the first system is significant."
+    "BLEU and chrF2 on each test set. *: the difference from the first system is significant."
 )
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _STYLE = """
@@ -162,11 +162,14 @@ def _overview_row(results: Sequence[Result]) -> list[str]:
     name = results[0].name
     if any(result.name != name for result in results):
         name += ", …"
-    return [name, *(" / ".join(map(_marked, result.scores.values())) for result in results)]
-
-
-def _marked(score: Score) -> str:
-    return f"{score.score:.2f}{'*' if score.is_significant else ''}"
+    cells = [
+        " / ".join(
+            f"{score.score:.2f}{'*' if score.is_significant else ''}"
+            for score in result.scores.values()
+        )
+        for result in results
+    ]
+    return [name, *cells]
 
 
 def _score(score: Score) -> str:
@@ -206,7 +209,7 @@ def _table(header: list[str], rows: list[list[str]], format: Format) -> str:
     table = tabulate.tabulate(rows, header, tablefmt=_TABLES[format], disable_numparse=True)
     if format != "html":
         return table
-    # Each cell has the direction of its text. A "<" of a text is escaped.
+    # Each cell may be in another language, to be read from the left or from the right.
     table = re.sub(r"<(t[dh])\b", r'<\1 dir="auto"', table)
     return f"<div>{table}</div>"
 

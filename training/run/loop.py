@@ -15,7 +15,8 @@ from keras_transformer.model_dir import ModelDir
 from ..step.model import Batch, TrainingModel
 from .devices import Workers
 from .interruption import Interruption
-from .report import ProgressReport, Sample, write_log
+from .ranking import is_better, score_of
+from .report import MeasuredBleu, ProgressReport, Sample, write_log
 from .state import Row, RunState, named_variables, save_training_state, save_validation
 
 _log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ class TrainingRun:
     workers: Workers
     interruption: Interruption
     # Translates the validation text; None if nothing is ranked by BLEU.
-    measure_bleu: Callable[[], tuple[Row, list[Sample]]] | None
+    measure_bleu: Callable[[], MeasuredBleu] | None
 
     def is_out_of_patience(self) -> bool:
         """Returns whether training ends because validations no longer get better."""
@@ -110,8 +111,8 @@ def run_loop(
                 _interrupt(run)
         logs = {"loss": loss, **_validate(run, valid_batches, num_valid, callbacks)}
         if run.workers.is_chief:
-            _save_validation(run, epoch, logs)
-            report.after_validation(logs)
+            doubt = _save_validation(run, epoch, logs)
+            report.after_validation(logs, doubt)
         state.step = int(logs["step"])
         interruption.saved_step = state.step
         # `CallbackList` would make a float of the step.
@@ -169,26 +170,36 @@ def _validate(
     return logs
 
 
-def _save_validation(run: TrainingRun, epoch: int, logs: Row) -> None:
-    """Measures BLEU, if checkpoints are ranked by it, adds it to the logs, and saves everything."""
+def _save_validation(run: TrainingRun, epoch: int, logs: Row) -> str:
+    """Measures BLEU, if checkpoints are ranked by it, adds it to the logs, and saves everything.
+
+    It returns why BLEU does not rank this checkpoint; an empty text if it does.
+    """
     model_dir = run.model_dir
     state = run.state
+    bleu: float | None = None
+    doubt = ""
     samples: list[Sample] = []
     if run.measure_bleu is not None:
-        scores, samples = run.measure_bleu()
-        logs |= scores
+        bleu, chrf, doubt, samples = run.measure_bleu()
+        logs["val_bleu"] = bleu
+        logs["val_chrf"] = chrf
     values = _finite_values(run)
-    is_by_bleu = run.model.config.validate_by == "bleu"
-    score = logs["val_bleu"] if is_by_bleu else -logs["val_perplexity"]
+    perplexity = logs["val_perplexity"]
+    score = score_of(perplexity, bleu, doubt)
+    is_new_best = not model_dir.best_path.exists() or is_better(
+        score, perplexity, state.best_score, state.perplexity_of_best
+    )
     state.step = int(logs["step"])
     state.rows = [*state.rows, {"epoch": epoch, **logs}]
     state.scores[state.step] = score
     state.validations_since_best += 1
-    if score > state.best_score or not model_dir.best_path.exists():
+    if is_new_best:
         state.best_score = score
         state.validations_since_best = 0
     save_validation(model_dir, run.model, values, state)
     write_log(model_dir, state.rows, samples)
+    return doubt
 
 
 def _save_between_validations(run: TrainingRun, loss_sums: list[float]) -> None:

@@ -11,13 +11,13 @@ import pathlib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sacrebleu
 import tensorflow as tf
 from tensorboard.plugins.text.summary_v2 import text_pb
 
-from keras_transformer.config import DecodingConfig
+from keras_transformer.config import Config
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import remove_leftovers, replacing
 from keras_transformer.models import Transformer
@@ -25,9 +25,10 @@ from keras_transformer.runtime.progress import ProgressBar, counted
 from keras_transformer.tokenizers import TokenizerPair
 from keras_transformer.translation import Translator
 
-from ..bleu import bleu_metric, choose_tokenizer
+from ..bleu import make_bleu
 from ..step.model import TrainingModel
 from ..text.corpus import SentencePairs
+from .ranking import MIN_REFERENCE_4GRAMS, doubt_about_bleu
 from .state import Row
 
 _log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class ProgressReport:
             speed = self._speed(len(self._last_ends) - 1, now - self._last_ends[0])
             self.bar.details = f"loss {loss:.3f}, {speed}, learning rate {model.learning_rate:.1e}"
 
-    def after_validation(self, logs: Mapping[str, float]) -> None:
+    def after_validation(self, logs: Mapping[str, float], doubt_about_bleu: str = "") -> None:
         items = [
             f"loss {logs['loss']:.3f}",
             f"validation loss {logs['val_loss']:.3f}",
@@ -76,7 +77,9 @@ class ProgressReport:
             f"accuracy {logs['val_accuracy']:.1%}",
         ]
         if "val_bleu" in logs:
-            items.append(f"BLEU {logs['val_bleu']:.2f}, chrF {logs['val_chrf']:.2f}")
+            doubt = f" ({doubt_about_bleu}: perplexity ranks)" if doubt_about_bleu else ""
+            items.append(f"BLEU {logs['val_bleu']:.2f}{doubt}")
+            items.append(f"chrF {logs['val_chrf']:.2f}")
         if "skipped_steps" in logs:
             items.append(f"{counted(int(logs['skipped_steps']), 'step')} skipped")
         items.append(self._speed(self._num_steps, self._last_ends[-1] - self._begin))
@@ -94,100 +97,65 @@ class Sample(NamedTuple):
     translation: str
 
 
+class MeasuredBleu(NamedTuple):
+    """BLEU and chrF of translations of the validation text."""
+
+    score: float
+    chrf: float
+    # Why perplexity ranks these translations, such as "4 matching 4-grams"; empty if BLEU does.
+    doubt: str
+    samples: list[Sample]  # the first translations
+
+
 def bleu_measure(
-    model: Transformer,
-    tokenizers: TokenizerPair,
-    decoding: DecodingConfig,
-    pairs: SentencePairs,
-    bleu_tokenizers: Sequence[str],
-) -> Callable[[], tuple[Row, list[Sample]]]:
-    """Returns a function that ranks checkpoints: it translates the validation text, without a beam.
+    model: Transformer, tokenizers: TokenizerPair, config: Config, pairs: SentencePairs
+) -> Callable[[], MeasuredBleu]:
+    """Returns a function that translates the validation text, without a beam, and measures BLEU.
 
-    It returns BLEU and chrF of the translations, and the first of them. Where the text has several
-    tags, the log has the scores of each.
-
-    Args:
-        bleu_tokenizers: from `choose_bleu_tokenizers`.
+    Where the text has several tags, the log has the BLEU of each.
     """
-    runs = _runs(pairs)
-    bleu, *bleu_of_runs = map(bleu_metric, bleu_tokenizers)
+    runs = [(number, tag) for number, tag in pairs.tags or ((len(pairs), ""),) if number]
     # Each tag has a graph of its own.
     translators = {}
     for _, tag in runs:
-        decoding_of_tag = dataclasses.replace(decoding, beam_size=1, tag=tag or None)
+        decoding_of_tag = dataclasses.replace(config.decoding, beam_size=1, tag=tag or None)
         translators[tag] = Translator(model, tokenizers, decoding_of_tag)
+    bleu = make_bleu(config.training.bleu_tokenizer or "13a")
+    chrf = sacrebleu.metrics.CHRF()
+    # Every 4-gram of a reference matches itself.
+    most_matches = bleu.corpus_score(list(pairs.target), [list(pairs.target)]).counts[-1]
+    if most_matches < MIN_REFERENCE_4GRAMS:
+        _log.info(
+            f"validation text: its references have {counted(most_matches, '4-gram')}, fewer than "
+            f"the {MIN_REFERENCE_4GRAMS} by which BLEU can rank; perplexity ranks the checkpoints"
+        )
 
-    is_signature_known = False
-
-    def measure() -> tuple[float, list[Sample]]:
+    def measure() -> MeasuredBleu:
         texts = zip(pairs.source, pairs.target, strict=True)
         samples: list[Sample] = []
-        of_tags = []
-        for place, (number, tag) in enumerate(runs):
+        bleu_of_tags = []
+        for number, tag in runs:
             sources, references = zip(*itertools.islice(texts, number), strict=True)
             translations = translators[tag](list(sources))
             samples_of_tag = list(map(Sample, sources, references, translations))
             samples += samples_of_tag
             if len(runs) > 1:
-                of_tag = _scores(samples_of_tag, bleu_of_runs[place])
-                of_tags.append(
-                    f"{tag or 'without a tag'} {of_tag['val_bleu']:.2f} / {of_tag['val_chrf']:.2f}"
-                )
-        if of_tags:
-            _log.info(f"BLEU / chrF {', '.join(of_tags)}")
-        scores = _scores(samples, bleu)
-        # sacreBLEU knows it after the first score.
-        nonlocal is_signature_known
-        if not is_signature_known:
-            is_signature_known = True
-            _log.info(f"BLEU of the validation text: {bleu.get_signature()}")
-        return scores, samples[:_NUM_SAMPLES]
+                score = _score(bleu, samples_of_tag).score
+                bleu_of_tags.append(f"{tag or 'without a tag'} {score:.2f}")
+        if bleu_of_tags:
+            _log.info(f"BLEU {', '.join(bleu_of_tags)}")
+        result = _score(bleu, samples)
+        doubt = doubt_about_bleu(most_matches, result.counts[-1])
+        return MeasuredBleu(
+            result.score, _score(chrf, samples).score, doubt, samples[:_NUM_SAMPLES]
+        )
 
     return measure
 
 
-def _runs(pairs: SentencePairs) -> list[tuple[int, str]]:
-    return [(number, tag) for number, tag in pairs.tags or ((len(pairs), ""),) if number]
-
-
-def choose_bleu_tokenizers(pairs: SentencePairs, stored: Sequence[str], step: int) -> list[str]:
-    """Returns sacreBLEU's tokenizer for a validation text, and for each of its tags if it has
-    several.
-
-    Args:
-        stored: the earlier choice of the run that is resumed, if it has one, so that all its scores
-            can be compared.
-        step: after how many updates the run is resumed. Releases that stored no choice used 13a.
-
-    Raises:
-        ConfigError, MissingPackageError: A tokenizer that was used before cannot be loaded.
-    """
-    runs = _runs(pairs)
-    number = 1 + (len(runs) if len(runs) > 1 else 0)
-    if step and not stored:
-        stored = ["13a"]
-    if stored and len(stored) != number:
-        # The text has changed since.
-        stored = [stored[0]] * number
-    if stored:
-        return [choose_tokenizer((), tokenize) for tokenize in stored]
-    chosen = [choose_tokenizer(pairs.target, name="the validation text")]
-    if len(runs) > 1:
-        targets = iter(pairs.target)
-        for size, tag in runs:
-            of_tag = list(itertools.islice(targets, size))
-            name = f"the validation text of {tag}" if tag else "the validation text without a tag"
-            chosen.append(choose_tokenizer(of_tag, name=name))
-    return chosen
-
-
-def _scores(samples: list[Sample], bleu: sacrebleu.metrics.BLEU) -> Row:
-    translations = [sample.translation for sample in samples]
-    references = [[sample.reference for sample in samples]]
-    return {
-        "val_bleu": bleu.corpus_score(translations, references).score,
-        "val_chrf": sacrebleu.metrics.CHRF().corpus_score(translations, references).score,
-    }
+def _score(metric: sacrebleu.metrics.BLEU | sacrebleu.metrics.CHRF, samples: list[Sample]) -> Any:
+    references = [sample.reference for sample in samples]
+    return metric.corpus_score([sample.translation for sample in samples], [references])
 
 
 def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample] = ()) -> None:

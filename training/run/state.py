@@ -26,7 +26,7 @@ from keras_transformer.model_dir.files import (
     rename_with_checksum,
     replacing_with_checksum,
 )
-from keras_transformer.models import build_transformer
+from keras_transformer.models import Transformer, build_transformer
 
 from ..step.model import TrainingModel
 from ..text.corpus import TextFingerprint
@@ -43,7 +43,7 @@ class RunState:
 
     # Updates so far.
     step: int = 0
-    # The highest score of a validation so far: BLEU, or minus the perplexity.
+    # The highest score of a validation so far (ranking.py): BLEU, or minus the perplexity.
     best_score: float = -math.inf
     # How many validations came after the one with this score.
     validations_since_best: int = 0
@@ -56,8 +56,19 @@ class RunState:
     loss_sums: list[float] = dataclasses.field(default_factory=list)
     # The fingerprints of the texts, "train" and "valid".
     text: dict[str, TextFingerprint] = dataclasses.field(default_factory=dict)
-    # sacreBLEU's tokenizer for the validation text and, if it has several tags, for each of them.
-    bleu_tokenizers: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def perplexity_of_best(self) -> float:
+        """The perplexity of the validation with the highest score."""
+        if self.validations_since_best >= len(self.rows):
+            return math.inf
+        return self.rows[-1 - self.validations_since_best]["val_perplexity"]
+
+    def forget_scores(self) -> None:
+        """Makes the next validation the best: scores of another text cannot be compared."""
+        self.best_score = -math.inf
+        self.validations_since_best = 0
+        self.scores = {}
 
 
 def save_training_state(
@@ -240,6 +251,8 @@ def average_checkpoints(
 ) -> list[pathlib.Path]:
     """Averages checkpoints of a model directory, which then translates with the average.
 
+    Training and the command `average` with a validation text use `average_if_better` instead.
+
     Args:
         model_dir: the directory, or its path.
         last: how many of the last checkpoints, or all if there are fewer. Defaults to the
@@ -253,13 +266,26 @@ def average_checkpoints(
         ConfigError: Both numbers are given, one is not positive, or there are no checkpoints.
         DamagedFileError: All checkpoints are damaged.
     """
+    model_dir = ModelDir(model_dir)
+    model, averaged = load_average(model_dir, last=last, best=best)
+    save_weights(model, model_dir.average_path)
+    return averaged
+
+
+def load_average(
+    model_dir: ModelDir, *, last: int | None = None, best: int | None = None
+) -> tuple[Transformer, list[pathlib.Path]]:
+    """Returns a model with the average of checkpoints, and their paths.
+
+    See `average_checkpoints`.
+    """
     last = positive_int("last", last, optional=True)
     best = positive_int("best", best, optional=True)
-    model_dir = ModelDir(model_dir)
-    config = model_dir.read_config()
     require(last is None or best is None, "last", "None if best is given", last)
+    config = model_dir.read_config()
     checkpoints = model_dir.checkpoints()
-    steps = list(checkpoints)[-(last or config.training.average_last or 5) :]
+    number = last or config.training.average_last or 5
+    steps = list(checkpoints)[-number:]
     if best is not None:
         steps = _best_steps(read_progress(model_dir), checkpoints, best)
     if not steps:
@@ -286,11 +312,13 @@ def average_checkpoints(
     for damage in damages:
         _log.warning(f"{damage}; it is left out of the average")
     model.set_weights([sum_ / len(averaged) for sum_ in sums])
-    save_weights(model, model_dir.average_path)
-    return averaged
+    return model, averaged
 
 
 def _best_steps(state: RunState, checkpoints: Iterable[int], number: int) -> list[int]:
     """Returns the steps of the checkpoints with the highest scores, the best first."""
     scored = [step for step in checkpoints if step in state.scores]
-    return sorted(scored, key=lambda step: state.scores[step], reverse=True)[:number]
+    perplexities = {row["step"]: row["val_perplexity"] for row in state.rows}
+    # Checkpoints with the same BLEU are ranked by their perplexity.
+    ranks = {step: (state.scores[step], -perplexities.get(step, math.inf)) for step in scored}
+    return sorted(scored, key=lambda step: ranks[step], reverse=True)[:number]

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.checks import require
+from keras_transformer.checks import require, shown
 from keras_transformer.config import Config
 from keras_transformer.config.values import TrainingPrecision
 from keras_transformer.errors import ConfigError
@@ -47,13 +47,17 @@ from ..batches.augmentation import Augmentation, SubwordDropout, TermAnnotation
 from ..batches.encoded_pairs import EncodedPairs, Epochs, align_encoded, encode
 from ..batches.pipeline import BatchPlan, plan_batches, training_dataset, validation_dataset
 from ..batches.vocabulary import learn_tokenizers
+from ..bleu import choose_tokenizer
 from ..step.model import build_training_model
+from ..step.optimizer import learning_rate
 from ..text.corpus import SentencePairs, TextFingerprint
 from .devices import Workers
+from .earlier_run import completed, require_possible
 from .interruption import Interruption
 from .loop import TrainingRun, run_loop
-from .report import ProgressReport, bleu_measure, choose_bleu_tokenizers, restore_log
-from .state import average_checkpoints, restore_training_state
+from .report import ProgressReport, bleu_measure, restore_log
+from .selection import average_if_better, encode_validation
+from .state import restore_training_state
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +109,8 @@ def train(
     be resumed. Callbacks themselves are not saved.
 
     With several workers, each calls the callbacks that it was given, and all stop if one of them is
-    asked to. Only the chief's logs have `val_bleu`, and only the chief saves.
+    asked to. Only the chief's logs have `val_bleu` and `val_chrf`, and only the chief
+    saves.
 
     Raises:
         ConfigError: The directory holds a model with another configuration, the text is not that of
@@ -150,12 +155,12 @@ def train(
         _require_memory(config)
         parts_per_device = max(parallel_parts // len(workers.replicas), 1)
         num_parts = strategy.num_replicas_in_sync * parts_per_device
-        config = _resumable_config(model_dir, config, workers)
+        config = _resumable_config(model_dir, config, workers, init_from)
         training = config.training
         augmentation = None
         seen_pairs = train_pairs
         if config.data.augment:
-            spans = SpanFinder(config.decoding.keep or ())
+            spans = SpanFinder.of(config.decoding)
             augmentation = Augmentation(config.data.augment, training.seed, spans)
             # Vocabularies and shortlists are learned from the text as the model sees it.
             seen_pairs = augmentation.text(train_pairs)
@@ -165,6 +170,8 @@ def train(
             tokenizers = load_or_learn_tokenizers(
                 config, seen_pairs, model_dir, init_from, workers, directory
             )
+            # A vocabulary that cannot translate as the configuration says ends the run here.
+            TextCodec.for_translation(tokenizers, config.model.max_length, config.decoding)
             config = config.with_vocab_sizes(*(tokenizer.vocab_size for tokenizer in tokenizers))
             if init_from is not None and workers.is_chief and not model_dir.is_trained():
                 require_fitting(init_from.weights_path(), config.model)
@@ -179,27 +186,29 @@ def train(
             fingerprints = {"train": plan.pairs.fingerprint, "valid": valid_plan.pairs.fingerprint}
             if not allow_changed_text:
                 _require_same_text(model_dir, state.text, fingerprints)
+            if state.text.get("valid", fingerprints["valid"]) != fingerprints["valid"]:
+                _log.info("the validation text has changed: earlier validations no longer count")
+                state.forget_scores()
             state.text = fingerprints
             workers.require_same("the texts", repr(state.text))
             measure = None
+            earlier = config
             if workers.is_chief:
                 # Nothing is written before everything that was given has been read.
-                if not model_dir.config_path.is_file():
+                if model_dir.config_path.is_file():
+                    earlier = model_dir.read_config()
+                else:
                     _move_foreign_files(model_dir, tokenizers)
                 tokenizers.save(model_dir.path)
+                if training.validate_by == "bleu" and training.bleu_tokenizer is None:
+                    training = dataclasses.replace(
+                        training, bleu_tokenizer=choose_tokenizer(valid_pairs.target)
+                    )
+                    config = dataclasses.replace(config, training=training)
                 model_dir.write_config(config)
                 restore_log(model_dir, state.rows, state.step)
                 if training.validate_by == "bleu":
-                    state.bleu_tokenizers = choose_bleu_tokenizers(
-                        valid_pairs, state.bleu_tokenizers, state.step
-                    )
-                    measure = bleu_measure(
-                        model.validated,
-                        tokenizers,
-                        config.decoding,
-                        valid_pairs,
-                        state.bleu_tokenizers,
-                    )
+                    measure = bleu_measure(model.validated, tokenizers, config, valid_pairs)
             devices = counted(strategy.num_replicas_in_sync, "device")
             if workers.number > 1:
                 devices += f" of {workers.number} workers"
@@ -216,6 +225,7 @@ def train(
             else:
                 if state.step:
                     _log.info(f"resuming after step {state.step:,}")
+                    _warn_of_another_rate(earlier, config, state.step)
                 shares = dict(
                     start_id=tokenizers.target.start_id,
                     replicas=workers.replicas,
@@ -234,13 +244,9 @@ def train(
                     )
         if workers.is_chief:
             if training.average_last:
-                paths = average_checkpoints(model_dir, last=training.average_last)
-                checkpoints = counted(len(paths), "checkpoint")
-                _log.info(f"averaged the last {checkpoints} into {model_dir.average_path}")
+                average_if_better(model_dir, valid_pairs, last=training.average_last)
             if training.average_best:
-                paths = average_checkpoints(model_dir, best=training.average_best)
-                checkpoints = counted(len(paths), "checkpoint")
-                _log.info(f"averaged the best {checkpoints} into {model_dir.average_path}")
+                average_if_better(model_dir, valid_pairs, best=training.average_best)
             if config.decoding.shortlist and not model_dir.shortlist_path.is_file():
                 build_shortlist(model_dir, seen_pairs)
 
@@ -312,11 +318,10 @@ def plan_texts(
     epochs = Epochs(train_pairs, num_epochs, augmentation, terms)
     spans = span_finder(config.decoding, tokenizers)
     train_codec = TextCodec(samplers, max_length, spans, are_annotated=terms is not None)
-    valid_codec = TextCodec(tokenizers, max_length, spans)
     train_ids = encode(epochs, train_codec, directory / "train")
     if training.guided_alignment:
         train_ids = align_encoded(train_ids)
-    valid_ids = encode(Epochs(valid_pairs), valid_codec, directory / "valid")
+    valid_ids = encode_validation(config, valid_pairs, tokenizers, directory)
     _report_pairs("training text", train_ids, tokenizers)
     _report_pairs("validation text", valid_ids, tokenizers)
     sizes = training.tokens_per_batch, training.num_buckets, num_parts
@@ -371,19 +376,21 @@ def _directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
             model_dir.path.rmdir()
 
 
-def _resumable_config(model_dir: ModelDir, config: Config, workers: Workers) -> Config:
+def _resumable_config(
+    model_dir: ModelDir, config: Config, workers: Workers, init_from: ModelDir | None
+) -> Config:
     """Returns the configuration of a run, with the precision and the normal form of its first step.
 
     The run may be new or resumed.
     """
+    given = repr(config)
     precision = config.training.precision
     normalize = config.data.normalize or "nfc"
     if workers.is_chief:
-        earlier = model_dir.read_config() if model_dir.config_path.is_file() else None
-        _require_state(model_dir, is_described=earlier is not None)
+        earlier = require_possible(model_dir, config, init_from)
         if earlier is not None:
-            normalize = config.data.normalize or earlier.data.normalization
-            _require_same_configuration(model_dir, earlier, _normalizing(config, normalize))
+            config = completed(config, earlier)
+            normalize = config.data.normalization
         if precision == "auto" and earlier is not None:
             precision = earlier.training.precision
             reason = "this training run started with it"
@@ -391,63 +398,33 @@ def _resumable_config(model_dir: ModelDir, config: Config, workers: Workers) -> 
             precision, reason = choose_precision(training=True)
         if precision != config.training.precision:
             _log.info(f"precision: {precision}, because {reason}")
-    workers.require_same("the options", repr(config))
+    workers.require_same("the options", given)
     precision = cast(TrainingPrecision, workers.from_chief(precision.encode()).decode())
     training = dataclasses.replace(config.training, precision=precision)
     normalize = workers.from_chief(normalize.encode()).decode()
-    return _normalizing(dataclasses.replace(config, training=training), normalize)
+    data = dataclasses.replace(config.data, normalize=normalize)
+    return dataclasses.replace(config, training=training, data=data)
 
 
-def _normalizing(config: Config, normalize: str) -> Config:
-    return dataclasses.replace(config, data=dataclasses.replace(config.data, normalize=normalize))
+def _warn_of_another_rate(earlier: Config, config: Config, step: int) -> None:
+    """Warns if the rate of the next step is another one than by the configuration so far.
 
-
-def _require_state(model_dir: ModelDir, is_described: bool) -> None:
-    """Checks that the directory of an earlier run has its configuration and its state."""
-    # A run that is killed before it has saved a state leaves a checkpoint.
-    paths = [
-        model_dir.training_state_path,
-        model_dir.previous_state_path,
-        *model_dir.checkpoints().values(),
+    The schedule is always that of all steps: after the end of a cosine, whose rate is 0, more steps
+    make it jump up.
+    """
+    before, now = earlier.training, config.training
+    rates = [float(learning_rate(config.model.d_model, each)(step)) for each in (before, now)]
+    if rates[0] == rates[1]:
+        return
+    changes = [
+        f"training.{name}={shown(getattr(before, name))}"
+        for name in ("steps", "warmup_steps", "peak_learning_rate", "decay")
+        if getattr(before, name) != getattr(now, name)
     ]
-    of_training = [path for path in paths if path.is_file()]
-    if is_described and not of_training and model_dir.is_trained():
-        raise ConfigError(
-            f"{model_dir}: the directory has trained weights, "
-            "but no training_state.npz to resume from. To continue from these weights, "
-            f"train in another --model-dir with --init-from {model_dir}"
-        )
-    if of_training and not is_described:
-        raise ConfigError(
-            f"{model_dir}: the directory has {of_training[0].relative_to(model_dir.path)} "
-            "of an earlier training run, but no config.yaml. "
-            "Put the file back, or train in another --model-dir"
-        )
-
-
-def _require_same_configuration(model_dir: ModelDir, old: Config, config: Config) -> None:
-    """Checks the values that a resumed run cannot change."""
-    # The vocabulary may have turned out smaller than what was asked for.
-    new = config.with_vocab_sizes(old.model.source_vocab_size, old.model.target_vocab_size)
-    # Models of earlier releases do not name a normal form.
-    old = _normalizing(old, old.data.normalization)
-    for section, names in (
-        ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
-        ("model", [field.name for field in dataclasses.fields(old.model)]),
-        # Checkpoints are compared by `validate_by`; the state has the average of `ema`, and Adam's
-        # moments of the weights that are not frozen.
-        ("training", ["validate_by", "ema", "freeze"]),
-        ("data", ["normalize"]),
-    ):
-        for name in names:
-            before = getattr(getattr(old, section), name)
-            now = getattr(getattr(new, section), name)
-            if before != now:
-                raise ConfigError(
-                    f"{section}.{name} must be {before!r}, as in the model that {model_dir} holds; "
-                    f"received {section}.{name}={now!r}. "
-                    "Resume with the old value, or train in another --model-dir"
-                )
+    _log.warning(
+        f"the learning rate of step {step + 1:,} is {rates[1]:.2e}; with "
+        f"{', '.join(changes)}, as before, it would be {rates[0]:.2e}"
+    )
 
 
 def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:

@@ -30,7 +30,7 @@ from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.model_dir.files import locked, naming_errors, replacing
 from keras_transformer.runtime.progress import ProgressBar, counted
 
-from ..bleu import bleu_metric, choose_tokenizer
+from ..bleu import choose_tokenizer, make_bleu
 from ..text.corpus import TextHash, fingerprint_of, in_chunks
 from ..text.filters import Pair
 from ..text.text_files import Reread
@@ -118,8 +118,8 @@ def distill(
             Defaults to 1.
         metric: "bleu" or "chrf", of sentences, by sacreBLEU. What "most like" means. Defaults to
             "bleu".
-        tokenize: str or None. sacreBLEU's tokenizer for BLEU. Defaults to None: the script of the
-            references decides (`choose_tokenizer`).
+        tokenize: str or None. sacreBLEU's tokenizer for BLEU, one of `BLEU_TOKENIZERS`. Defaults to
+            None: the one for the script of the references.
 
     Example:
         >>> teacher = Translator.load("models/en-de")
@@ -132,8 +132,9 @@ def distill(
     max_length = translator.model.config.max_length
     score = sacrebleu.metrics.CHRF()
     if metric == "bleu" and n_best > 1:
-        tokenize = choose_tokenizer((reference for _, reference in pairs), tokenize)
-        score = bleu_metric(tokenize, effective_order=True)
+        # With effective order, BLEU counts the n-grams that a short sentence has.
+        tokenize = tokenize or choose_tokenizer(reference for _, reference in pairs)
+        score = make_bleu(tokenize, effective_order=True)
 
     def make(_: int, lines: list[Pair]) -> Made:
         results = translator.translate([source for source, _ in lines], n_best)

@@ -3,7 +3,7 @@
 import collections
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tabulate
@@ -16,10 +16,13 @@ from .corpus import judged_pairs, name_of_text, require_one_for_each
 from .filters import RECOMMENDED, HeldOut, filters_of
 from .text_files import Corpus, Shard
 
+if TYPE_CHECKING:
+    from keras_transformer.tokenizers.placeholders import SpanFinder
+
 _PERCENTILES = (1, 50, 90, 99)
 _EXAMPLES = 2
 _SIDES = ("source", "target")
-_NORMAL_FORMS = ("NFC", "NFKC")
+_NORMAL_FORMS: tuple[Literal["NFC", "NFKC"], ...] = ("NFC", "NFKC")
 # Only the most common ones are shown.
 _MOST_SCRIPTS = 5
 # Kana are in most sentences of Japanese, but not in all.
@@ -29,11 +32,18 @@ Report = dict[str, Any]
 
 
 def check_data(
-    corpora: Sequence[Corpus], data: DataConfig | None = None, held_out: HeldOut | None = None
+    corpora: Sequence[Corpus],
+    data: DataConfig | None = None,
+    held_out: HeldOut | None = None,
+    spans: "SpanFinder | None" = None,
 ) -> Report:
     """Reads a text once and reports on it.
 
     If no filter is on, the report says what `filters.RECOMMENDED` would remove.
+
+    Args:
+        spans: finds what placeholders stand for; the report then counts the pairs that have such
+            spans, and those whose sides have different ones.
 
     Returns:
         Numbers of pairs: in all, in each corpus, left out by each filter with the places of the
@@ -56,6 +66,8 @@ def check_data(
     counts = np.zeros(len(filters) + 1, np.int64)
     examples: list[list[str]] = [[] for _ in counts]
     forms = (Forms(), Forms())
+    num_with_spans = num_different = 0
+    different: list[str] = []
     for part in judged_pairs(corpora, filters, data.scores):
         for side, sentences in enumerate(zip(*part.pairs)):
             forms[side].add(sentences, part.shard, part.first_line, side)
@@ -66,6 +78,13 @@ def check_data(
             num_missing = _EXAMPLES - len(examples[verdict])
             for place in np.flatnonzero(part.verdicts == verdict)[:num_missing]:
                 examples[verdict].append(f"{part.shard.source_name}:{part.first_line + place}")
+        if spans is not None:
+            for place, (source, target) in enumerate(_spans_of(part.pairs, spans)):
+                num_with_spans += bool(source or target)
+                if source != target:
+                    num_different += 1
+                    if len(different) < _EXAMPLES:
+                        different.append(f"{part.shard.source_name}:{part.first_line + place}")
         if held_out:
             if configured:
                 kept = np.flatnonzero(part.verdicts == 0)
@@ -73,7 +92,7 @@ def check_data(
                 kept = np.arange(len(part.pairs))
             held_out.add([part.pairs[place] for place in kept], sum(sizes) + kept)
         sizes[part.corpus] += len(part.pairs)
-    return {
+    report = {
         "text": name_of_text(corpora),
         "pairs": sum(sizes),
         "corpora": [{"name": corpus.name, "pairs": size} for corpus, size in zip(corpora, sizes)],
@@ -94,6 +113,21 @@ def check_data(
         "kept": int(counts[0]),
         "held_out": len(held_out.finish()[0]) if held_out else 0,
     }
+    if spans is not None:
+        report["placeholders"] = {
+            "pairs": num_with_spans,
+            "different": num_different,
+            "examples": different,
+        }
+    return report
+
+
+def _spans_of(
+    pairs: Sequence[tuple[str, str]], spans: "SpanFinder"
+) -> Iterator[tuple[collections.Counter[bytes], ...]]:
+    """Yields for each pair how often each span is on each side."""
+    sides = ([*map(collections.Counter, spans.spans(side))] for side in zip(*pairs))
+    return zip(*sides, strict=True)
 
 
 class Forms:
@@ -180,6 +214,13 @@ def report_lines(title: str, report: Report) -> Iterator[str]:
                 for item in scripts[:_MOST_SCRIPTS]
             ]
             yield from _table(rows, "left")
+    if "placeholders" in report:
+        found = report["placeholders"]
+        places = "  ".join(found["examples"])
+        yield (
+            f"placeholders: {counted(found['pairs'], 'pair')} with spans; not the same on both "
+            f"sides: {found['different']:,}  {places}".rstrip()
+        )
     if report["filters"] == "configured":
         yield "removed by the filters of the configuration:"
     else:

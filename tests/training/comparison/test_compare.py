@@ -13,6 +13,7 @@ from conftest import sentence_pairs
 
 from keras_transformer.commands import evaluate as command
 from keras_transformer.commands.main import main
+from keras_transformer.training.bleu import make_bleu
 from keras_transformer.training.comparison import compare as compare_module
 from keras_transformer.training.comparison.compare import Faults, System, compare, count_faults
 from keras_transformer.training.comparison.report import write_report, write_reports
@@ -115,13 +116,17 @@ def test_faults_by_hand():
     translations = ["1 und 2", "Berlin", "geh, geh", "a b", "ein Hund, ein Hund ⁇ "]
     # "geh, geh" repeats as its reference does, "Berlin" is a copy as it should be; 22 is one of two
     # numbers.
-    assert count_faults(sources, references, translations) == Faults(1 / 5, 1 / 5, 1 / 5, 1 / 2)
+    faults = count_faults(sources, references, translations, make_bleu("13a"))
+    assert faults == Faults(1 / 5, 1 / 5, 1 / 5, 1 / 2)
 
 
 def test_repetitions_are_found_and_what_only_looks_like_one_is_none():
     repetitions = ["the the", "ab cd ab cd", "a b c d a b c d", "Ja! ja."]
     others = ["the then", "bathe the", "a b c a", "1 2 3", "a b c d e a b c d e"]
-    actual = [count_faults([""], [""], [text]).repetitions for text in repetitions + others]
+    actual = [
+        count_faults([""], [""], [text], make_bleu("13a")).repetitions
+        for text in repetitions + others
+    ]
     assert actual == [1] * len(repetitions) + [0] * len(others)
 
 
@@ -194,13 +199,14 @@ def test_reports_of_several_test_sets_begin_with_the_scores_side_by_side():
         [f"{score.score:.2f}" for score in result.scores.values()]
         for result in comparisons["news|1"].results
     )
-    rows = [re.split(" {2,}", line) for line in text.splitlines()[:5]]
-    best = "100.00 / 100.00"
+    worse = [f"{other[0]}*", "/", f"{other[1]}*"]
+    perfect = ["100.00", "/", "100.00"]
+    rows = [line.split() for line in text.splitlines()[:5]]
     assert [rows[0], *rows[2:]] == [
-        ["system", "news|1", "talks <2>"],
-        ["a", " / ".join(first), best],
-        ["b|2", " / ".join(f"{score}*" for score in other), best],
-        ["c", " / ".join(f"{score}*" for score in other), best],
+        ["system", "news|1", "talks", "<2>"],
+        ["a", first[0], "/", first[1], *perfect],
+        ["b|2", *worse, *perfect],
+        ["c", *worse, *perfect],
     ]
     # Then the report of each test set, with its name.
     sections = re.split(r"\n\n(news\|1\n======|talks <2>\n=========)\n\n", text)

@@ -84,6 +84,13 @@ def copy(undisturbed, tmp_path):
     return ModelDir(shutil.copytree(undisturbed.path, tmp_path / "copy"))
 
 
+@pytest.fixture
+def averaged(copy):
+    """A copy that translates with an average."""
+    average_checkpoints(copy, last=2)
+    return copy
+
+
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory):
     """A training that ended after the second of its three validations."""
@@ -229,14 +236,14 @@ def test_at_every_instant_a_file_has_its_checksum(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_checksums_are_those_of_sha256sum(undisturbed):
-    names = [path.name for path in undisturbed.path.glob("*.sha256")]
+def test_checksums_are_those_of_sha256sum(averaged):
+    names = [path.name for path in averaged.path.glob("*.sha256")]
     expected = ["average.weights.h5", "best.weights.h5", "tokenizer.model", "training_state.npz"]
     assert sorted(names) == sorted(
         f"{name}.sha256" for name in [*expected, "training_state.previous.npz"]
     )
     check = subprocess.run(
-        ["sha256sum", "--check", "--quiet", *names], cwd=undisturbed.path, capture_output=True
+        ["sha256sum", "--check", "--quiet", *names], cwd=averaged.path, capture_output=True
     )
     assert check.returncode == 0, check.stdout
 
@@ -330,14 +337,14 @@ def write_nan(model_dir, path):
 
 
 @pytest.mark.slow
-def test_weights_that_are_not_finite_are_neither_used_nor_averaged(copy, capsys):
-    write_nan(copy, copy.average_path)
-    load_model(copy)
+def test_weights_that_are_not_finite_are_neither_used_nor_averaged(averaged, capsys):
+    write_nan(averaged, averaged.average_path)
+    load_model(averaged)
     (warning,) = capsys.readouterr().err.splitlines()
     assert "average.weights.h5: weights are NaN or infinite" in warning
     assert warning.endswith("best.weights.h5 is used instead")
-    write_nan(copy, copy.checkpoint_path(9))
-    assert average_checkpoints(copy, last=2) == [copy.checkpoint_path(6)]
+    write_nan(averaged, averaged.checkpoint_path(9))
+    assert average_checkpoints(averaged, last=2) == [averaged.checkpoint_path(6)]
     assert "step-00000009.weights.h5: weights are NaN or infinite" in capsys.readouterr().err
 
 
@@ -453,6 +460,7 @@ def test_the_exit_codes_are_in_the_help(capsys):
 def test_a_full_disk_ends_a_training_in_one_line_and_the_last_state_stays(
     unfinished, monkeypatch, limit_file_sizes
 ):
+    average_checkpoints(unfinished, last=2)
     before = contents(unfinished.path)
     save = loop.save_validation
 
@@ -481,13 +489,13 @@ def test_a_full_disk_ends_a_training_in_one_line_and_the_last_state_stays(
 
 
 @pytest.mark.slow
-def test_a_full_disk_leaves_the_average_that_there_was(copy, limit_file_sizes, fails):
-    before = contents(copy.path)
+def test_a_full_disk_leaves_the_average_that_there_was(averaged, limit_file_sizes, fails):
+    before = contents(averaged.path)
     limit_file_sizes(20_000)
-    message = fails("average", "--model-dir", copy, "--last", "3")
+    message = fails("average", "--model-dir", averaged, "--last", "3")
     limit_file_sizes(resource.RLIM_INFINITY)
-    assert message == f"keras-transformer average: error: {copy.average_path}: File too large"
-    assert contents(copy.path) == before
+    assert message == f"keras-transformer average: error: {averaged.average_path}: File too large"
+    assert contents(averaged.path) == before
 
 
 # Damaged files
@@ -605,35 +613,35 @@ def test_variables_of_another_type_or_size_are_noticed(unfinished, capsys):
 
 
 @pytest.mark.parametrize("damage", [flip, pytest.param(truncate, marks=pytest.mark.slow)])
-def test_damaged_weights_give_way_to_the_next_best(copy, capsys, damage):
-    damage(copy.average_path)
-    translator = Translator.load(copy.path)
+def test_damaged_weights_give_way_to_the_next_best(averaged, capsys, damage):
+    damage(averaged.average_path)
+    translator = Translator.load(averaged.path)
     (warning,) = capsys.readouterr().err.splitlines()
     assert (
         "average.weights.h5: the file is damaged" in warning
         and "best.weights.h5 is used instead" in warning
     )
     assert isinstance(translator([pairs(0, 1).source[0]])[0], str)
-    damage(copy.best_path)
-    load_model(copy)
+    damage(averaged.best_path)
+    load_model(averaged)
     assert (
         capsys.readouterr().err.splitlines()[0].endswith("step-00000009.weights.h5 is used instead")
     )
-    for path in copy.checkpoints().values():
+    for path in averaged.checkpoints().values():
         damage(path)
     with pytest.raises(DamagedFileError, match="average.weights.h5: the file is damaged"):
-        load_model(copy)
+        load_model(averaged)
 
 
-def test_a_damaged_file_without_a_checksum_is_noticed_too(copy, capsys):
-    for path in copy.path.rglob("*.sha256"):
+def test_a_damaged_file_without_a_checksum_is_noticed_too(averaged, capsys):
+    for path in averaged.path.rglob("*.sha256"):
         path.unlink()
-    load_model(copy)
-    truncate(copy.average_path)
+    load_model(averaged)
+    truncate(averaged.average_path)
     # Damage the nodes that have the names of a group, which h5py reads after it has opened the
     # file.
-    copy.best_path.write_bytes(copy.best_path.read_bytes().replace(b"SNOD", b"node"))
-    load_model(copy)
+    averaged.best_path.write_bytes(averaged.best_path.read_bytes().replace(b"SNOD", b"node"))
+    load_model(averaged)
     warning = capsys.readouterr().err
     assert all(
         f"{name}.weights.h5: the file cannot be read" in warning for name in ("average", "best")

@@ -505,7 +505,9 @@ def test_the_best_checkpoints_stay_and_are_averaged(ranked_by_bleu):
     bleu = dict(zip(logged(ranked_by_bleu, "step"), logged(ranked_by_bleu, "val_bleu")))
     best = sorted(bleu, key=bleu.get, reverse=True)[:2]
     assert list(ranked_by_bleu.checkpoints()) == sorted({*best, max(bleu)})
-    assert_average_of(ranked_by_bleu, [ranked_by_bleu.checkpoint_path(int(step)) for step in best])
+    paths = average_checkpoints(ranked_by_bleu, best=2)
+    assert paths == [ranked_by_bleu.checkpoint_path(int(step)) for step in best]
+    assert_average_of(ranked_by_bleu, paths)
 
 
 @pytest.mark.slow
@@ -562,14 +564,31 @@ def test_the_peak_learning_rate_is_reached_when_the_warmup_ends():
     assert float(paper(3999)) == pytest.approx(512**-0.5 * 4000**-0.5)
 
 
+def test_a_cosine_that_is_resumed_with_more_steps_says_both_learning_rates(tmp_path, capsys):
+    settings = [
+        *("training.validate_every=2", "training.average_last=0", "training.warmup_steps=1"),
+        *("training.peak_learning_rate=0.01", "training.decay=cosine"),
+    ]
+    train_here(tmp_path, *settings, "training.steps=2")
+    train_here(tmp_path, *settings, "training.steps=3")
+    # Half of the cosine between steps 1 and 3 is over.
+    warning = "the learning rate of step 3 is 5.00e-03; with training.steps=2, as before, it would"
+    assert f"warning: {warning} be 0.00e+00\n" in capsys.readouterr().err
+    train_here(tmp_path, *settings, "training.steps=3")
+    assert "the learning rate of step" not in capsys.readouterr().err
+
+
 def test_the_last_checkpoints_stay(trained):
     names = {step: path.name for step, path in trained.checkpoints().items()}
     assert names == {step: f"step-{step:08d}.weights.h5" for step in (6, 8, 10)}
 
 
-def test_the_average_is_the_mean_of_the_last_checkpoints_and_translates(trained):
-    assert trained.weights_path() == trained.average_path
-    assert_average_of(trained, list(trained.checkpoints().values())[-2:])
+def test_the_average_is_the_mean_of_the_last_checkpoints_and_translates(trained, tmp_path):
+    copy = ModelDir(shutil.copytree(trained.path, tmp_path / "copy"))
+    paths = average_checkpoints(copy, last=2)
+    assert paths == list(copy.checkpoints().values())[-2:]
+    assert copy.weights_path() == copy.average_path
+    assert_average_of(copy, paths)
 
 
 def test_the_best_weights_are_those_of_the_lowest_validation_perplexity(trained):

@@ -53,6 +53,19 @@ def test_without_filters_the_report_says_what_recommended_ones_would_leave_out(f
     assert training["empty"] == {"source": 1, "target": 0}
 
 
+def test_pairs_whose_spans_differ_are_counted(text, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    pairs = ["%1 of {a}\t{a} 的 %1", "%1\t%2", "no\t否", "#x# #x#\t#x#", "<b>\tnichts"]
+    text("a.tsv", pairs)
+    settings = ["decoding.placeholders=true", r'decoding.placeholder_patterns=["%[0-9]", "#x#"]']
+    actual = report(capsys, "--pairs", "a.tsv", "--set", *settings)["training"]["placeholders"]
+    assert actual == {"pairs": 4, "different": 3, "examples": ["a.tsv:2", "a.tsv:4"]}
+    main(["check-data", "--pairs", "a.tsv", "--set", *settings])
+    line = "placeholders: 4 pairs with spans; not the same on both sides: 3  a.tsv:2  a.tsv:4"
+    assert line in capsys.readouterr().out.splitlines()
+    assert "placeholders" not in report(capsys, "--pairs", "a.tsv")["training"]
+
+
 def test_filters_of_the_configuration_are_the_only_ones_where_some_are_on(files, capsys, tmp_path):
     (tmp_path / "mine.yaml").write_text("data: {source_script: Latin, max_characters: 10}")
     training = report(capsys, *files, "--config", "mine.yaml", "--set", "data.max_characters=20")[

@@ -1,0 +1,112 @@
+"""Checks that a run can start or resume in a model directory, before any text is read."""
+
+import dataclasses
+
+from keras_transformer.checks import require
+from keras_transformer.config import Config
+from keras_transformer.config.values import listed
+from keras_transformer.errors import ConfigError
+from keras_transformer.model_dir import ModelDir
+
+from ..bleu import make_bleu
+
+
+def require_possible(
+    model_dir: ModelDir, config: Config, init_from: ModelDir | None = None
+) -> Config | None:
+    """Checks what a model directory alone says about a run, and returns its configuration.
+
+    Returns:
+        None if the directory has none: the run is new.
+
+    Raises:
+        ConfigError: The earlier run in the directory cannot be resumed with this configuration, or
+            the new vocabulary would not be able to translate as the configuration says.
+    """
+    earlier = model_dir.read_config() if model_dir.config_path.is_file() else None
+    _require_state(model_dir, is_described=earlier is not None)
+    if earlier is not None:
+        _require_same_configuration(model_dir, earlier, completed(config, earlier))
+    if config.training.validate_by == "bleu" and config.training.bleu_tokenizer:
+        # Its package may be missing.
+        make_bleu(config.training.bleu_tokenizer)
+    if init_from is None and not model_dir.is_trained():
+        _require_pieces(config)
+    return earlier
+
+
+def completed(config: Config, earlier: Config) -> Config:
+    """Returns a configuration with the normal form and the tokenizer of BLEU of an earlier run,
+    where it names none itself.
+
+    Runs of earlier releases do not name them: they read texts as they are, and counted words.
+    """
+    normalize = config.data.normalize or earlier.data.normalization
+    bleu_tokenizer = config.training.bleu_tokenizer or earlier.training.bleu_tokenizer or "13a"
+    return dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, normalize=normalize),
+        training=dataclasses.replace(config.training, bleu_tokenizer=bleu_tokenizer),
+    )
+
+
+def _require_pieces(config: Config) -> None:
+    """Checks that the vocabulary that will be learned has the pieces that `decoding` needs."""
+    decoding, data, kind = config.decoding, config.data, config.tokenizer.kind
+    rule = "bpe, unigram or wordpiece without --init-from: it is learned from the text"
+    require(kind != "sentencepiece", "tokenizer.kind", rule, kind)
+    tags = list(dict.fromkeys(tag for tag in data.tags or () if tag))
+    rule = f"one of data.tags, {listed(tags)}" if tags else "null without data.tags"
+    require(decoding.tag in (None, *tags), "decoding.tag", rule, decoding.tag)
+    if decoding.terms is not None and not data.terms:
+        raise ConfigError(
+            "decoding.terms needs a model that is trained with data.terms; received "
+            f"data.terms={data.terms}"
+        )
+
+
+def _require_state(model_dir: ModelDir, is_described: bool) -> None:
+    """Checks that the directory of an earlier run has its configuration and its state."""
+    # A run that is killed before it has saved a state leaves a checkpoint.
+    paths = [
+        model_dir.training_state_path,
+        model_dir.previous_state_path,
+        *model_dir.checkpoints().values(),
+    ]
+    of_training = [path for path in paths if path.is_file()]
+    if is_described and not of_training and model_dir.is_trained():
+        raise ConfigError(
+            f"{model_dir}: the directory has trained weights, "
+            "but no training_state.npz to resume from. To continue from these weights, "
+            f"train in another --model-dir with --init-from {model_dir}"
+        )
+    if of_training and not is_described:
+        raise ConfigError(
+            f"{model_dir}: the directory has {of_training[0].relative_to(model_dir.path)} "
+            "of an earlier training run, but no config.yaml. "
+            "Put the file back, or train in another --model-dir"
+        )
+
+
+def _require_same_configuration(model_dir: ModelDir, old: Config, config: Config) -> None:
+    """Checks the values that a resumed run cannot change."""
+    # The vocabulary may have turned out smaller than what was asked for.
+    new = config.with_vocab_sizes(old.model.source_vocab_size, old.model.target_vocab_size)
+    old = completed(old, old)
+    for section, names in (
+        ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
+        ("model", [field.name for field in dataclasses.fields(old.model)]),
+        # Checkpoints are compared by `validate_by`; the state has the average of `ema`, and Adam's
+        # moments of the weights that are not frozen.
+        ("training", ["validate_by", "bleu_tokenizer", "ema", "freeze"]),
+        ("data", ["normalize"]),
+    ):
+        for name in names:
+            before = getattr(getattr(old, section), name)
+            now = getattr(getattr(new, section), name)
+            if before != now:
+                raise ConfigError(
+                    f"{section}.{name} must be {before!r}, as in the model that {model_dir} holds; "
+                    f"received {section}.{name}={now!r}. "
+                    "Resume with the old value, or train in another --model-dir"
+                )
