@@ -210,7 +210,7 @@ def _table(header: list[str], rows: list[list[str]], format: Format) -> str:
     if format != "html":
         return table
     # Each cell may be in another language, to be read from the left or from the right.
-    table = table.replace("<td", '<td dir="auto"')
+    table = re.sub(r"<(t[dh])\b", r'<\1 dir="auto"', table)
     return f"<div>{table}</div>"
 
 

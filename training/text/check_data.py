@@ -65,9 +65,9 @@ def check_data(
     num_empty = [0, 0]
     counts = np.zeros(len(filters) + 1, np.int64)
     examples: list[list[str]] = [[] for _ in counts]
+    forms = (Forms(), Forms())
     num_with_spans = num_different = 0
     different: list[str] = []
-    forms = (Forms(), Forms())
     for part in judged_pairs(corpora, filters, data.scores):
         for side, sentences in enumerate(zip(*part.pairs)):
             forms[side].add(sentences, part.shard, part.first_line, side)
@@ -194,13 +194,6 @@ def report_lines(title: str, report: Report) -> Iterator[str]:
         rows.append([side, f"{sizes['mean']:.1f}", *percentiles, f"{sizes['max']:,}"])
     yield from _table(rows, "right")
     yield f"empty: {report['empty']['source']:,} of source, {report['empty']['target']:,} of target"
-    if "placeholders" in report:
-        found = report["placeholders"]
-        places = "  ".join(found["examples"])
-        yield (
-            f"placeholders: {counted(found['pairs'], 'pair')} with spans; not the same on both "
-            f"sides: {found['different']:,}  {places}".rstrip()
-        )
     for form in _NORMAL_FORMS:
         changed = {side: report["normalization"][side][form.lower()] for side in _SIDES}
         if any(changed.values()):
@@ -221,6 +214,13 @@ def report_lines(title: str, report: Report) -> Iterator[str]:
                 for item in scripts[:_MOST_SCRIPTS]
             ]
             yield from _table(rows, "left")
+    if "placeholders" in report:
+        found = report["placeholders"]
+        places = "  ".join(found["examples"])
+        yield (
+            f"placeholders: {counted(found['pairs'], 'pair')} with spans; not the same on both "
+            f"sides: {found['different']:,}  {places}".rstrip()
+        )
     if report["filters"] == "configured":
         yield "removed by the filters of the configuration:"
     else:

@@ -71,7 +71,7 @@ def test_what_no_run_has_measured_gets_no_panel(tmp_path):
 
 
 def test_the_page_has_the_numbers_of_the_logs(tmp_path):
-    hostile = run_dir(tmp_path / "<script>", LOG + "2,0.001,inf,150,0.5,,4.0,90.0\n")
+    hostile = run_dir(tmp_path / "<script>", LOG + "2,0.001,inf,150,0.5,,,4.0,90.0\n")
     page = training_page([hostile, run_dir(tmp_path / "c", LOG_WITHOUT_BLEU)])
     data = json.loads(
         re.search(r'<script type="application/json" id="data">(.*)</script>', page)[1]
@@ -124,11 +124,11 @@ def test_directories_may_be_given_without_the_name_of_the_option(tmp_path, capsy
         ("", "log.csv: the log has no validation yet"),
         (LOG.splitlines()[0], "log.csv: the log has no validation yet"),
         (
-            LOG + "2,x,4.5,150,0.5,2,4,100\n",
+            LOG + "2,x,4.5,150,0.5,2,9,4,100\n",
             "log.csv: line 4 is not a line of numbers of a training log",
         ),
         (
-            LOG + "2,0.1,4.5,150,0.5,2,4,100,9\n",
+            LOG + "2,0.1,4.5,150,0.5,2,9,4,100,9\n",
             "log.csv: line 4 is not a line of numbers of a training log",
         ),
         (LOG + "2,0.1\n", r"log.csv: not a training log \(a line has no step or no val_loss\)"),
