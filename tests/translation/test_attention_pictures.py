@@ -265,7 +265,7 @@ def test_a_view_is_checked(translator, tmp_path):
         )
         with pytest.raises(ConfigError, match=message):
             plot_attention(translator, TEXT, tmp_path / "a.html", view)
-    with pytest.raises(ConfigError, match="must be without lone surrogates"):
+    with pytest.raises(ConfigError, match="must be Unicode text without NUL characters"):
         plot_attention(translator, "\ud800", tmp_path / "a.html")
     assert [*tmp_path.iterdir()] == []
     with pytest.raises(

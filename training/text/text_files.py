@@ -243,6 +243,8 @@ def read_lines_once(path: Path) -> Iterator[str]:
         raise InvalidFileError(f"{name_of(path)}: {error}") from None
     except OSError as error:
         raise ConfigError(f"{name_of(path)}: {error.strerror or error}") from None
+    except InvalidFileError:
+        raise
     except ValueError as error:
         # A zero byte in the name.
         raise ConfigError(f"{shown(name_of(path))}: {error}") from None

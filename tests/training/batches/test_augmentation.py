@@ -267,8 +267,8 @@ def test_another_process_augments_in_the_same_way():
         (["data.augment=1"], "data.augment must be a mapping; received data.augment=1"),
         (
             ["data.augment={upper_case: 0.5, title_case: 0.25}", "data.augment.lower_case=0.5"],
-            "upper_case + title_case + lower_case must be at most 1; received upper_case + "
-            "title_case + lower_case=1.2",
+            "data.augment.upper_case + title_case + lower_case must be at most 1; received "
+            "data.augment.upper_case + title_case + lower_case=1.25",
         ),
     ],
 )

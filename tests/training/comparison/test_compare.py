@@ -130,14 +130,12 @@ def test_repetitions_are_found_and_what_only_looks_like_one_is_none():
     assert actual == [1] * len(repetitions) + [0] * len(others)
 
 
-def test_a_test_set_that_is_too_long_is_refused_before_a_model_is_read(
-    text, fails, tmp_path, monkeypatch
-):
+def test_a_test_set_that_is_too_long_is_refused(text, fails, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(compare_module, "MAX_SENTENCES", 39)
     text("short", SOURCES[:39]), text("long", SOURCES)
     both = ("--source", "short", "long", "--reference", "short", "long")
-    message = fails("compare", *both, "--model-dir", "nowhere")
+    message = fails("compare", *both, "--hypotheses", "short", "long")
     assert "long, long: a test set must have at most 39 sentences; received 40" in message
 
 
@@ -222,8 +220,10 @@ def test_reports_of_several_test_sets_have_a_section_for_each():
     page = write_reports(comparisons, "html")
     cells = Cells()
     cells.feed(page)
-    assert cells.open == [] and re.findall("<h2>(.*?)</h2>", page) == ["news|1", "talks &lt;2&gt;"]
-    assert len(re.findall("<h1>", page)) == 1 and len(re.findall("<h3>", page)) == 4
+    assert cells.open == []
+    assert re.findall('<h2 dir="auto">(.*?)</h2>', page) == ["news|1", "talks &lt;2&gt;"]
+    assert len(re.findall("<h1>", page)) == 1
+    assert len(re.findall('<h3 dir="auto">', page)) == 4
     assert json.loads(write_reports(comparisons, "json")) == {
         "test_sets": [
             {"name": name, **json.loads(write_report(comparison, "json"))}
