@@ -60,10 +60,10 @@ def run_evaluate(options: argparse.Namespace) -> None:
 
     trained = read_trained(options.model_dir, options)
     pairs = read_pairs(options.source, options.reference)
+    translator = load_translator(trained)
     tokenize = options.tokenize or choose_tokenizer(pairs.target)
     # A missing package is known before the model has translated for minutes.
     make_bleu(tokenize)
-    translator = load_translator(trained)
     from keras_transformer.training.comparison.compare import MAX_SENTENCES, System, compare
     from keras_transformer.training.evaluate import count_terms, evaluate
 

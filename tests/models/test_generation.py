@@ -483,7 +483,7 @@ def test_any_model_with_start_decoding():
         ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size must be at least 0"),
         ({"beam_size": 0}, "beam_size must be positive; received beam_size=0"),
         ({"padding_id": -1}, "padding_id must be at least 0; received padding_id=-1"),
-        ({"repetition_penalty": 0}, "repetition_penalty must be positive and finite"),
+        ({"repetition_penalty": 0}, "repetition_penalty must be at least 0.01"),
         ({"top_k": 0}, "top_k must be positive"),
         ({"top_k": 2, "seed": "a"}, "seed must be of type int or null; received seed='a'"),
         ({"logits_processor": 1}, "logits_processor must be a function or None"),

@@ -42,7 +42,9 @@ def completed(config: Config, earlier: Config) -> Config:
     Runs of earlier releases do not name them: they read texts as they are, and counted words.
     """
     normalize = config.data.normalize or earlier.data.normalization
-    bleu_tokenizer = config.training.bleu_tokenizer or earlier.training.bleu_tokenizer or "13a"
+    bleu_tokenizer = config.training.bleu_tokenizer or earlier.training.bleu_tokenizer
+    if config.training.validate_by == "bleu":
+        bleu_tokenizer = bleu_tokenizer or "13a"
     return dataclasses.replace(
         config,
         data=dataclasses.replace(config.data, normalize=normalize),
