@@ -116,6 +116,7 @@ def test_no_text_is_cut_before_its_normal_form_is_too_long(normalization, text):
 
 
 STEPS = ["training.steps=2", "training.validate_every=1", "training.tokens_per_batch=64"]
+STEPS += ["training.average_last=0"]
 SIZES = ["model.d_model=8", "model.d_ff=8", "model.num_heads=2", "model.num_layers=1"]
 
 
@@ -159,6 +160,7 @@ def test_a_new_model_has_nfc_and_keeps_it(train, tmp_path):
     assert ModelDir(tmp_path / "tuned").read_config().data.normalize == "nfc"
 
 
+@pytest.mark.slow
 def test_models_of_earlier_releases_read_texts_as_they_are(train, fails, tmp_path):
     train(tmp_path / "model", "data.normalize=none")
     as_of_an_earlier_release(tmp_path / "model")
@@ -172,6 +174,7 @@ def test_models_of_earlier_releases_read_texts_as_they_are(train, fails, tmp_pat
     assert dataclasses.replace(config.data, normalize=None).normalization == "none"
 
 
+@pytest.mark.slow
 def test_the_normal_form_of_a_model_does_not_change(train, tmp_path, capsys):
     train(tmp_path / "model")
     with pytest.raises(SystemExit):

@@ -168,6 +168,7 @@ def test_a_training_run_keeps_its_tokenizer(text, fails, tmp_path, capsys):
     ]
     settings = ["training.steps=1", "training.validate_every=1", "training.tokens_per_batch=64"]
     settings += ["training.validate_by=bleu", "tokenizer.vocab_size=304", "model.num_layers=1"]
+    settings += ["training.average_last=0"]
     settings += ["model.d_model=8", "model.d_ff=8", "model.num_heads=2"]
     arguments += ["--model-dir", tmp_path / "model"]
     arguments += [item for setting in settings for item in ("--set", setting)]

@@ -79,6 +79,7 @@ def trained(tmp_path_factory):
     return train_here(tmp_path_factory.mktemp("trained") / "model", *TEN_STEPS)
 
 
+@pytest.mark.slow
 def test_validations_on_another_text_no_longer_count(trained, tmp_path, capsys):
     copy = ModelDir(shutil.copytree(trained.path, tmp_path / "copy"))
     config = load_recipe("demo", [*TINY, *TEN_STEPS, "training.steps=12"])
@@ -138,6 +139,7 @@ def test_the_measure_of_the_best_weights_is_that_of_their_validation(trained, co
     assert f"the best checkpoint has perplexity {best:.2f}," in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_compares_if_it_is_given_a_validation_text(copy, tmp_path, capsys):
     for name, column in (("val.en", 0), ("val.de", 1)):
         lines = "".join(f"{pair[column]}\n" for pair in PAIRS[360:])
@@ -155,6 +157,7 @@ def test_the_command_compares_if_it_is_given_a_validation_text(copy, tmp_path, c
     assert copy.weights_path() == copy.average_path
 
 
+@pytest.mark.slow
 def test_a_run_that_went_on_chooses_as_one_that_was_not_stopped(trained, copy):
     copy.average_path.unlink(missing_ok=True)
     train_here(copy.path, *TEN_STEPS)

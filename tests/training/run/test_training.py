@@ -564,6 +564,7 @@ def test_the_peak_learning_rate_is_reached_when_the_warmup_ends():
     assert float(paper(3999)) == pytest.approx(512**-0.5 * 4000**-0.5)
 
 
+@pytest.mark.slow
 def test_a_cosine_that_is_resumed_with_more_steps_says_both_learning_rates(tmp_path, capsys):
     settings = [
         *("training.validate_every=2", "training.average_last=0", "training.warmup_steps=1"),
