@@ -123,8 +123,7 @@ def test_what_translates_names_the_extra(name, folder):
     assert finished.returncode == 1
     assert re.fullmatch(
         r"keras_transformer\.errors\.MissingPackageError: this needs the package \w+, which is "
-        r"not installed: "
-        r"pip install 'keras3-transformer\[translation\]'",
+        r"not installed: in your clone of the repository, run pip install -e '\.\[translation\]'",
         finished.stderr.splitlines()[-1],
     )
 
@@ -161,7 +160,6 @@ def test_a_command_names_the_extra_in_one_line(options, folder):
     assert (finished.returncode, finished.stdout) == (1, "")
     assert re.fullmatch(
         f"keras-transformer {options[0]}: error: this needs the package .+, which is not "
-        f"installed: "
-        r"pip install 'keras3-transformer\[translation\]'\n",
+        r"installed: in your clone of the repository, run pip install -e '\.\[translation\]'\n",
         finished.stderr,
     )
