@@ -235,6 +235,15 @@ def test_the_server_of_the_readme_has_the_model_of_the_request():
     assert requested == {path.rpartition("/")[2] for path in servables} == {"en-de"}
 
 
+def test_the_readme_begins_as_the_home_page():
+    """With the same code, which tests of both pages run, and the same commands."""
+    home = ROOT / "docs" / "index.md"
+    for language in ("python", "sh"):
+        of_readme, of_home = blocks(ROOT / "README.md", language), blocks(home, language)
+        assert of_readme[0] == of_home[0]
+    assert blocks(ROOT / "README.md", "sh")[1] == blocks(home, "sh")[1]
+
+
 def test_the_pages_have_commands():
     programs = [program for page in PAGES for program, *_ in all_commands(page)]
     assert (
