@@ -52,10 +52,17 @@ def on_pre_build(config: Any) -> None:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Called with the files of the site: the notebooks become pages."""
+    """Called with the files of the site: each notebook becomes a page and a file to download."""
     for path in sorted(_NOTEBOOKS.glob("*.ipynb")):
-        markdown, _ = MarkdownExporter().from_filename(path)
-        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=markdown))
+        name = path.stem
+        resources = {"unique_key": name, "output_files_dir": f"{name}_files"}
+        markdown, resources = MarkdownExporter().from_filename(path, resources)
+        markdown = markdown.replace("![png]", "![The picture that the code above draws]")
+        title, rest = markdown.split("\n", 1)
+        markdown = f"{title}\n\n[Download this notebook]({name}.ipynb)\n{rest}"
+        contents = {f"{name}.md": markdown, f"{name}.ipynb": _read(path), **resources["outputs"]}
+        for file, content in contents.items():
+            files.append(File.generated(config, f"notebooks/{file}", content=content))
     return files
 
 

@@ -11,7 +11,7 @@ DOCS = pathlib.Path(__file__).parents[2] / "docs"
 PAGES = ("index.md", "layers.md", "blocks.md")
 # The title of a block names the package that it needs. A block in a tab is indented.
 BLOCK = re.compile(r'^( *)```python(?: title="(\w+)")?\n(.*?)^ *```$', re.DOTALL | re.MULTILINE)
-PACKAGES = {"TensorFlow": "tensorflow", "KerasHub": "keras_hub", None: ""}
+PACKAGES = {"TensorFlow": "tensorflow", None: ""}
 BACKENDS = ("tensorflow", "jax", "torch")
 INSTALLED = [name for name in BACKENDS if importlib.util.find_spec(name)]
 
