@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: demo test test-all test-beam test-jax test-torch test-keras test-servers lint docs pictures wheel chaos
+.PHONY: demo test test-all test-notebooks test-beam test-jax test-torch test-keras test-servers lint docs pictures wheel chaos
 
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
@@ -25,6 +25,10 @@ test: $(VENV)/installed-test
 # new processes begin after each twelve folders.
 test-all: $(VENV)/installed-test
 	echo $(FOLDERS) | xargs -n 12 $(BIN)/python -m pytest $(IN_PARALLEL) -m "not long"
+
+# The notebooks of the examples, with short runs: each begins a process, and loads Keras.
+test-notebooks: $(VENV)/installed-test
+	$(BIN)/python -m pytest $(IN_PARALLEL) -m slow tests/examples/test_notebooks.py
 
 # The pipeline on Apache Beam, whose packages do not fit beside those of the other tests.
 test-beam: $(VENV)-beam/installed

@@ -63,7 +63,7 @@ sys.stdin = io.StringIO(
     "The woman bought the lamp because it was cheap.\\n"
 )"""
 
-CURVES = """import matplotlib.pyplot as plt
+CURVES = """%matplotlib inline
 from keras_transformer.training.curves import training_figure
 
 training_figure([model_dir])"""
@@ -133,7 +133,7 @@ STARTS = {
     "layers/text_classification": Start(after=[WEIGHTS]),
     "layers/time_series": Start(after=[FORECAST]),
     "layers/two_modalities": Start(after=[ANSWERS]),
-    "layers/vision_transformer": Start(after=[DIGITS]),
+    "layers/vision_transformer": Start("--epochs 20", after=[DIGITS]),
 }
 
 
