@@ -72,6 +72,7 @@ pip() { test "$1" = install; }
 python3() { case "$*" in "-m venv .venv"*) ;; *) false ;; esac }
 .venv-beam/bin/pip() { pip "$@"; }
 .venv-beam/bin/python() { python "$@"; }
+git() { test "$1" = clone && ln -s . "$3"; }
 make() { grep -q "^$1.*:" "$ROOT/Makefile"; }  # .ci/run
 """
 
