@@ -94,6 +94,7 @@ BEFORE = {
     "$name.cs; done",
     "docs/pretrained.md": "cp -r $MARIAN opus-mt-en-de; cp test.en text.en; cp train.en ours.en; "
     "cp train.de ours.de",
+    "docs/coming-from.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/serving.md": "mkdir models; cp -r $MODEL models/en-de; ln -s $ROOT/examples examples",
     "docs/latency.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/training.md": "head -n 5 test.en > new.en",
