@@ -40,11 +40,11 @@ LIGHT_TESTS_jax := tests/layers/test_encoder_decoder_layers.py tests/layers/test
 	tests/layers/test_layer_normalization.py tests/layers/test_tied_projection.py tests/layers/test_blocks_page.py \
 	tests/layers/test_positional_embedding.py tests/layers/test_multi_head_attention.py::test_equals_numpy \
 	tests/layers/test_masks_of_layers.py tests/layers/test_renamed_arguments.py \
-	tests/models/test_transformer_model.py::test_a_state_may_grow_with_each_step tests/decoding/test_protocol.py \
+	tests/decoding/test_protocol.py \
 	tests/decoding/test_search_in_graphs.py::test_a_compiled_search_equals_a_plain_one
 # On the newest Keras alone.
-NEWEST_TESTS_jax := tests/layers/test_masked_positions.py tests/layers/test_own_parts.py \
-	tests/layers/test_position_schemes.py tests/layers/test_positional_encoding.py tests/layers/test_score_bias.py
+NEWEST_TESTS_jax := tests/layers/test_masked_positions.py tests/layers/test_position_schemes.py \
+	tests/layers/test_positional_encoding.py tests/layers/test_score_bias.py
 LIGHT_TESTS_torch := $(wildcard tests/layers/test_*.py) $(wildcard tests/decoding/test_*.py) \
 	tests/interchange/test_keras_attention.py tests/interchange/test_pytorch.py \
 	tests/models/test_generation.py tests/models/test_transformer_model.py \

@@ -32,6 +32,7 @@ from .options import (
 )
 from .trained import (
     LINES_PER_BLOCK,
+    UnknownCharacters,
     check_n_best,
     load_translator,
     log_truncated,
@@ -81,6 +82,7 @@ def run_translate(options: argparse.Namespace) -> None:
     check_n_best(options.n_best or 1, trained, options)
     standard_input()
     translator = load_translator(trained)
+    unknown = UnknownCharacters(translator)
     bar = ProgressBar("translating", "lines")
     num_lines = 0
     with contextlib.ExitStack() as stack:
@@ -95,6 +97,7 @@ def run_translate(options: argparse.Namespace) -> None:
             texts = [line.removesuffix(b"\r") for line in lines]
             if num_lines == 0:
                 texts[0] = texts[0].removeprefix(codecs.BOM_UTF8)
+            unknown.look_for(texts, num_lines + 1)
             if options.documents:
                 translations = _translate_documents(
                     translator, texts, num_lines + 1, options.language

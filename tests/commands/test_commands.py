@@ -269,6 +269,15 @@ def test_a_dash_is_standard_input(tiny_model_dir, known_pairs, typed, fails, cap
     assert message.endswith(f"{source} has 2, standard input has 1")
 
 
+def test_a_script_that_the_vocabulary_does_not_have_is_named_once(translator, translate):
+    texts = "Anna sees 木.\n狗在公园里跑。\nสุนัข\n"
+    said = [line for line in translate(texts.encode()).err.splitlines() if "vocabulary" in line]
+    assert [line.partition(": ")[2] for line in said] == [
+        "line 2: the model's vocabulary has 0 of the 6 letters (Han); expect a poor translation of "
+        "such lines"
+    ]
+
+
 @pytest.mark.slow
 def test_a_path_is_a_path_whatever_its_characters(tiny_model_dir, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "[x]*"
