@@ -24,7 +24,7 @@ _LOG = get_plugin_logger("site")
 _NOTEBOOKS = pathlib.Path("examples/notebooks")
 _NOTEBOOK_LINK = re.compile(r"\]\(\.\./examples/notebooks/(\w+)\.ipynb\)")
 # Links to code, not those between pages of different folders.
-_CODE_LINK = re.compile(r"\[([^\]]+)\]\(\.\./([^)]+?(?<!\.md))\)")
+_CODE_LINK = re.compile(r"\[([^\]]+)\]\(\.\./((?![^)#]*\.md[)#])[^)]+)\)")
 # Former pages, and where their text is now.
 _MOVED = {
     "backtranslation": "more-text",
@@ -32,6 +32,7 @@ _MOVED = {
     "ctranslate2": "engines",
     "decisions": "architecture",
     "distillation": "more-text",
+    "experiments": "notes/2026-11-26-experiments",
     "placeholders": "terms",
     "robustness": "data",
     "shortlist": "latency",

@@ -87,6 +87,7 @@ BEFORE = {
     "docs/comparing.md": "mkdir models; cp -r $MODEL models/a; cp -r $MODEL models/b; cp test.de "
     "a.de; cp val.de b.de; "
     "for name in a b; do cp val.de $name.val.de; cp test.de $name.test.de; done",
+    "docs/alignments.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/engines.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/terms.md": "echo pages > terms.txt; mkdir models; cp -r $MODEL models/de-en; cp val.de "
     "one-language.de; "
@@ -94,6 +95,7 @@ BEFORE = {
     "$name.cs; done",
     "docs/pretrained.md": "cp -r $MARIAN opus-mt-en-de; cp test.en text.en; cp train.en ours.en; "
     "cp train.de ours.de",
+    "docs/coming-from.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/serving.md": "mkdir models; cp -r $MODEL models/en-de; ln -s $ROOT/examples examples",
     "docs/latency.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/training.md": "head -n 5 test.en > new.en",
