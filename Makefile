@@ -136,7 +136,7 @@ wheel:
 demo/model:
 	$(MAKE) demo
 
-# Training runs with random faults, resumed; about 10 minutes on two cores. docs/notes/reliability.md has its figures.
+# Training runs with random faults, resumed; about 10 minutes on two cores. docs/notes/2026-11-27-reliability.md has its figures.
 chaos: $(VENV)/installed
 	$(BIN)/python tests/training/run/chaos.py --runs 50
 

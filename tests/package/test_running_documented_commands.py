@@ -48,7 +48,7 @@ keras-transformer() {
 # TensorFlow Serving is not installed: `serve` answers in its place, with the model of that name.
 tensorflow_model_server() {
     local name=${2#*=} path=${3#*=}
-    mkdir -p served && cp -r "$path" "served/$name"
+    mkdir -p served && rm -rf "served/$name" && cp -r "$path" "served/$name"
     keras-transformer serve --servable "served/$name"
 }
 
