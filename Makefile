@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: demo test test-all test-beam test-jax test-torch test-keras test-servers lint docs pictures chaos
+.PHONY: demo test test-all test-notebooks test-beam test-jax test-torch test-keras test-servers lint docs pictures wheel chaos
 
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
@@ -25,6 +25,10 @@ test: $(VENV)/installed-test
 # new processes begin after each twelve folders.
 test-all: $(VENV)/installed-test
 	echo $(FOLDERS) | xargs -n 12 $(BIN)/python -m pytest $(IN_PARALLEL) -m "not long"
+
+# The notebooks of the examples, with short runs: each begins a process, and loads Keras.
+test-notebooks: $(VENV)/installed-test
+	$(BIN)/python -m pytest $(IN_PARALLEL) -m slow tests/examples/test_notebooks.py
 
 # The pipeline on Apache Beam, whose packages do not fit beside those of the other tests.
 test-beam: $(VENV)-beam/installed
@@ -122,10 +126,17 @@ pictures: $(VENV)/installed demo/model
 	$(BIN)/python -m docs.pictures demo/model docs/assets
 	PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=tests $(BIN)/python -m docs.screenshots demo/model docs/assets
 
+# The package in one file, for pip on another machine: dist/keras3_transformer-VERSION-py3-none-any.whl.
+wheel:
+	$(PYTHON) -m venv build/wheel
+	rm -rf build/lib dist/*.whl
+	build/wheel/bin/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@echo "Install it with: pip install '$$(ls dist/*.whl)[translation,plots]'"
+
 demo/model:
 	$(MAKE) demo
 
-# Training runs with random faults, resumed; about 10 minutes on two cores. docs/reliability.md has its figures.
+# Training runs with random faults, resumed; about 10 minutes on two cores. docs/notes/reliability.md has its figures.
 chaos: $(VENV)/installed
 	$(BIN)/python tests/training/run/chaos.py --runs 50
 

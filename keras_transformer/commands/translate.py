@@ -7,6 +7,7 @@ import functools
 import itertools
 import logging
 import pathlib
+import socket
 import sys
 import typing
 from collections.abc import Iterator
@@ -253,6 +254,7 @@ def run_serve(options: argparse.Namespace) -> None:
     """Try a model in a browser, and by TensorFlow Serving's REST API; not for production."""
     if (options.model_dir is None) == (options.servable is None):
         raise ConfigError("give either --model-dir or --servable")
+    _require_free(options.port)
     api = _api_of_model_dir(options) if options.servable is None else _api_of_servable(options)
     from ..runtime.device import log_device
     from ..serving.server import make_server
@@ -267,6 +269,17 @@ def run_serve(options: argparse.Namespace) -> None:
     write_lines([f"{address} translates; REST: {rest}"])
     with server:
         server.serve_forever()
+
+
+def _require_free(port: int) -> None:
+    """Raises a ConfigError if a program uses a port. Loading a model takes longer."""
+    with socket.socket() as listener:
+        # As the server does: a port that a server has just left is free.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ConfigError(f"--port {port}: {error.strerror}") from None
 
 
 def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
