@@ -39,6 +39,11 @@ class SearchShapes(NamedTuple):
     lengths: tuple[int, ...] = (16, 24, 32, 48, 64)
     batches: tuple[int, ...] = (1, 16)
 
+    def up_to(self, max_length: int) -> "SearchShapes":
+        """Returns the shapes for a model, in ascending order: no source is longer than it reads."""
+        lengths = {min(length, max_length) for length in self.lengths}
+        return SearchShapes(tuple(sorted(lengths)), tuple(sorted(set(self.batches))))
+
 
 class CompiledSearch:
     """Searches the batches that fit a shape by a program.
