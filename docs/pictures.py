@@ -4,33 +4,35 @@ python -m docs.pictures MODEL_DIR DIRECTORY
 """
 
 import csv
+import hashlib
+import inspect
 import json
 import pathlib
 import sys
+from collections.abc import Callable
+from typing import NamedTuple
 
 import matplotlib
 import numpy as np
-from keras import ops
+import yaml
 from matplotlib.figure import Figure
+from PIL import Image, PngImagePlugin
 
-from benchmarks import table1 as table1_benchmark
-from keras_transformer import (
-    MultiHeadAttention,
-    PositionalEmbedding,
-    PositionalEncoding,
-    Translator,
-)
-from keras_transformer.config import TrainingConfig
-from keras_transformer.config.model import AttentionView
-from keras_transformer.training.curves import training_figure
-from keras_transformer.training.step.optimizer import learning_rate
-from keras_transformer.translation.attention import attention_figure, translate_with_attention
+from examples import corpus
 
-RESULTS = pathlib.Path(__file__).parent / "results"
+# Functions import Keras themselves: `make docs` imports this file to compare fingerprints only.
+
+ROOT = pathlib.Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results"
+SENTENCE = "The woman bought the lamp because it was cheap."
 
 
 def positions() -> Figure:
     """The encoding that is added to each position, and how alike positions are."""
+    from keras import ops
+
+    from keras_transformer import PositionalEncoding
+
     length, d_model = 100, 128
     encodings = PositionalEncoding()(np.zeros((1, length, d_model), "float32"))
     encoded = ops.convert_to_numpy(encodings)[0]
@@ -52,6 +54,10 @@ def positions() -> Figure:
 
 def masks() -> Figure:
     """Which positions attend to which, with the code of each panel, by `MultiHeadAttention`."""
+    from keras import ops
+
+    from keras_transformer import MultiHeadAttention, PositionalEmbedding
+
     places = np.arange(8)
     embedded = PositionalEmbedding(vocab_size=10, d_model=8)(np.array([[5, 7, 2, 9, 4, 3, 0, 0]]))
     x = ops.convert_to_numpy(embedded)
@@ -104,6 +110,11 @@ def masks() -> Figure:
 
 def schedule() -> Figure:
     """The learning rate by each value of `training.decay`."""
+    from keras import ops
+
+    from keras_transformer.config import TrainingConfig
+    from keras_transformer.training.step.optimizer import learning_rate
+
     figure = Figure(figsize=(6, 3), layout="constrained")
     axes = figure.subplots()
     steps = np.arange(0, 20_001, 200)
@@ -178,38 +189,100 @@ def flow() -> Figure:
 
 def table1() -> Figure:
     """The processor time of four kinds of layers over their sizes."""
+    from benchmarks import table1 as benchmark
+
     measurements = json.loads((RESULTS / "table1.json").read_text(encoding="utf-8"))
-    return table1_benchmark.draw(measurements["sweeps"])
+    return benchmark.draw(measurements["sweeps"])
 
 
 def attention(model_dir: str) -> Figure:
     """The source words that each word of a translation attends to, in the decoder's last layer."""
+    from keras_transformer import Translator
+    from keras_transformer.config.model import AttentionView
+    from keras_transformer.translation.attention import attention_figure, translate_with_attention
+
     translator = Translator.load(model_dir)
-    text = "The woman bought the lamp because it was cheap."
-    translation = translate_with_attention(translator, text)
+    translation = translate_with_attention(translator, SENTENCE)
     view = AttentionView()
     config = translator.model.config
     return attention_figure(translation.by_kind[view.kind], view.layers(config), view.heads(config))
+
+
+def training(model_dir: str) -> Figure:
+    """The curves of training the demo's model."""
+    from keras_transformer.training.curves import training_figure
+
+    return training_figure([model_dir])
+
+
+def text_of(name: str) -> Callable[[], str]:
+    return lambda: (RESULTS / name).read_text(encoding="utf-8")
+
+
+def demo_data() -> str:
+    """Returns the data of the demo's model: its recipe, and the beginning of its text."""
+    recipe = (ROOT / "training" / "recipes" / "demo.yaml").read_text(encoding="utf-8")
+    return json.dumps([yaml.safe_load(recipe), corpus.generate(100), SENTENCE], sort_keys=True)
+
+
+class Picture(NamedTuple):
+    """How a picture is drawn, and the data that it shows."""
+
+    draw: Callable[..., Figure] | None  # None: a screenshot, see screenshots.py
+    data: Callable[[], str] = str
+
+
+PICTURES = {
+    "attention.svg": Picture(attention, demo_data),
+    "attention-page.png": Picture(None, demo_data),
+    "flow.svg": Picture(flow, lambda: repr(FLOW)),
+    "masks.svg": Picture(masks),
+    "positions.svg": Picture(positions),
+    "results.svg": Picture(results, text_of("models.csv")),
+    "schedule.svg": Picture(schedule),
+    "serve.png": Picture(None, demo_data),
+    "table1.svg": Picture(table1, text_of("table1.json")),
+    "training.svg": Picture(training, demo_data),
+}
+
+
+def fingerprint(name: str) -> str:
+    """Returns a hash of a picture's data, and of the function that draws it."""
+    draw, data = PICTURES[name]
+    source = "".join(inspect.getsource(draw).split()) if draw else ""
+    return hashlib.sha256(f"{name}\n{source}\n{data()}".encode()).hexdigest()
+
+
+def stale(directory: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the pictures of a directory that do not hold the fingerprint of today's data."""
+    paths = sorted([*directory.glob("*.svg"), *directory.glob("*.png")])
+    return [
+        path
+        for path in paths
+        if path.name not in PICTURES or fingerprint(path.name).encode() not in path.read_bytes()
+    ]
+
+
+def sign_screenshot(path: pathlib.Path) -> None:
+    """Writes the fingerprint into a PNG file, as `main` does into SVG files."""
+    notes = PngImagePlugin.PngInfo()
+    notes.add_text("Source", fingerprint(path.name))
+    with Image.open(path) as image:
+        image.save(path, pnginfo=notes, optimize=True)
 
 
 def main() -> None:
     model_dir, directory = sys.argv[1:]
     # The same file each time, with letters instead of their outlines.
     matplotlib.rcParams.update({"svg.hashsalt": "keras-transformer", "svg.fonttype": "none"})
-    pictures = {
-        "attention": attention(model_dir),
-        "flow": flow(),
-        "masks": masks(),
-        "positions": positions(),
-        "results": results(),
-        "schedule": schedule(),
-        "table1": table1(),
-        "training": training_figure([model_dir]),
-    }
-    for name, picture in pictures.items():
-        path = pathlib.Path(directory, f"{name}.svg")
-        picture.savefig(path, facecolor="white", metadata={"Creator": None, "Date": None})
-        print(path)
+    for name, picture in PICTURES.items():
+        if picture.draw:
+            arguments = [model_dir] if picture.data is demo_data else []
+            figure = picture.draw(*arguments)
+            path = pathlib.Path(directory, name)
+            metadata = {"Creator": None, "Date": None, "Source": fingerprint(name)}
+            figure.savefig(path, facecolor="white", metadata=metadata)
+            print(path)
 
 
 if __name__ == "__main__":

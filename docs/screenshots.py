@@ -10,7 +10,8 @@ import tempfile
 
 from browser import Browser, browser
 
-TEXT = "The woman bought the lamp because it was cheap."
+from docs.pictures import SENTENCE, sign_screenshot
+
 # The sixth word or token, such as "gekauft", or the last if there are fewer.
 SIXTH = "button:nth-of-type(6), button:last-of-type"
 # Resolves when an element appears.
@@ -35,7 +36,7 @@ def serve(page: Browser, model_dir: str, path: pathlib.Path) -> None:
             address = server.stdout.readline().split()[0]
             page.look(720, 540)
             page.open(address)
-            page.press(*TEXT)
+            page.press(*SENTENCE)
             wait_for(page, "main:has(#status:empty) li:nth-child(4)")
             page.point(f"li:first-child :is({SIXTH})", click=True)
             wait_for(page, ".source small")
@@ -49,7 +50,7 @@ def attention(page: Browser, model_dir: str, path: pathlib.Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder, "attention.html")
         command = ["keras-transformer", "plot", "--model-dir", model_dir]
-        command += ["--text", TEXT, "--output", str(output)]
+        command += ["--text", SENTENCE, "--output", str(output)]
         subprocess.run(command, check=True)
         page.look(900, 600)
         page.open(output.as_uri())
@@ -63,6 +64,7 @@ def main() -> None:
         for name, take in {"serve": serve, "attention-page": attention}.items():
             path = pathlib.Path(directory, f"{name}.png")
             take(page, model_dir, path)
+            sign_screenshot(path)
             print(path)
 
 

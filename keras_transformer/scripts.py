@@ -53,6 +53,18 @@ UNSPACED = frozenset({"Hani", "Jpan", "Khmr", "Laoo", "Mymr", "Thai", "Tibt"})
 _WEIGHTS = {"Hani": 3, "Hira": 2, "Kana": 2, "Hang": 2}
 # A Chinese text may quote a little Japanese; in a Japanese text, kana are half or more.
 _LEAST_SHARE_OF_KANA = 0.1
+# Common characters of simplified Chinese that traditional Chinese does not have, and in the same
+# places what it has instead.
+_SIMPLIFIED = (
+    "这汤们个吗会来没说为时车给点学欢开过对话该请间让语书发丽现玛问电见认经还样觉钱应"
+    "从儿听亲国帮机诉无题谁东于买长气错关两饭须游读门难写爱试乐谢总动种进将兴记离医许"
+    "师结议条带决习妈场头张确视马笔计实谈远园顿论变够办辆边馆礼讲轻单网业声运图识风"
+)
+_TRADITIONAL = (
+    "這湯們個嗎會來沒說為時車給點學歡開過對話該請間讓語書發麗現瑪問電見認經還樣覺錢應"
+    "從兒聽親國幫機訴無題誰東於買長氣錯關兩飯須遊讀門難寫愛試樂謝總動種進將興記離醫許"
+    "師結議條帶決習媽場頭張確視馬筆計實談遠園頓論變夠辦輛邊館禮講輕單網業聲運圖識風"
+)
 _SCRIPT = regex.compile(
     "|".join(rf"(?P<{code}>[\p{{L}}\p{{M}}&&\p{{{name}}}])" for code, name in NAMES.items()),
     regex.V1,
@@ -92,6 +104,30 @@ def count_scripts(texts: Iterable[str]) -> Counter[str]:
         if script is not None:
             scripts[script] += number
     return scripts
+
+
+def name_of_script(code: str | None) -> str:
+    """Returns a name for people, "another script" if there is none.
+
+    Example:
+        >>> name_of_script("Hani"), name_of_script("Jpan"), name_of_script(OTHER)
+        ('Han', 'Japanese', 'another script')
+    """
+    return "Japanese" if code == "Jpan" else NAMES.get(code or "", "another script")
+
+
+def forms_of_chinese(text: str) -> set[str]:
+    """Returns "simplified", "traditional" or both, by the characters of a Chinese text.
+
+    The set is empty for a text whose characters are in both forms, as "你好" is.
+
+    Example:
+        >>> forms_of_chinese("这是马。"), forms_of_chinese("這是馬。")
+        ({'simplified'}, {'traditional'})
+    """
+    characters = set(text)
+    forms = {"simplified": _SIMPLIFIED, "traditional": _TRADITIONAL}
+    return {form for form, its in forms.items() if not characters.isdisjoint(its)}
 
 
 def main_script(texts: Iterable[str]) -> str | None:

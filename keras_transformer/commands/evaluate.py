@@ -112,9 +112,9 @@ def add_score_options(parser: Parser) -> None:
         directory,
         "DIR",
         "a model of the opposite direction: print instead how well both models agree that the "
-        "pair is a "
-        "translation, by dual conditional cross-entropy; above 0 and at most 1",
+        "pair is a translation, by dual conditional cross-entropy; above 0 and at most 1",
     )
+    parser.add_json()
 
 
 def run_score(options: argparse.Namespace) -> None:
@@ -132,6 +132,7 @@ def run_score(options: argparse.Namespace) -> None:
     pairs = read_pairs(options.source, options.target)
     translator = load_translator(trained)
     reverse = None if reverse_trained is None else load_translator(reverse_trained)
+    all_values: list[float] = []
     with ProgressBar("scoring", "lines", len(pairs)) as bar:
         for first, block in numbered_blocks(zip(pairs.source, pairs.target, strict=True)):
             sources, targets = zip(*block, strict=True)
@@ -147,7 +148,13 @@ def run_score(options: argparse.Namespace) -> None:
                 from ..translation.graph import dual_scores
 
                 values = dual_scores(scores, reverse.score_tokens(targets, sources))
-            write_lines(f"{value:.4f}" for value in bar.count(values))
+            if options.json:
+                all_values += [round(float(value), 4) for value in bar.count(values)]
+            else:
+                write_lines(f"{value:.4f}" for value in bar.count(values))
+    if options.json:
+        name = "log_prob" if reverse is None else "dual"
+        write_lines([json.dumps({name: all_values})])
 
 
 def add_compare_options(parser: Parser) -> None:

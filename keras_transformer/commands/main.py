@@ -103,8 +103,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     for name, command in COMMANDS.items():
         command.add_options(subparsers.add_parser(name, description=command.run.__doc__))
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments and arguments[0] in RENAMED:
+    arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if arguments[0] in RENAMED:
         old, arguments[0] = arguments[0], RENAMED[arguments[0]]
         say(f"keras-transformer {old}: this command is now named {arguments[0]}")
     return parser.parse_args(arguments)

@@ -4,6 +4,7 @@ in blocks."""
 import argparse
 import contextlib
 import dataclasses
+import functools
 import itertools
 import logging
 from collections.abc import Iterable, Iterator
@@ -209,12 +210,47 @@ def log_truncated(
             _log.info(f"{place}: too many tokens, truncated to model.max_length={max_length}")
 
 
+class UnknownCharacters:
+    """Warns once about a text whose characters the source vocabulary hardly has."""
+
+    def __init__(self, translator: "Translator") -> None:
+        from ..tokenizers.normalization import normalize_text
+
+        tokenizer = translator.tokenizers.source
+        self._known = frozenset("".join(tokenizer.pieces(range(tokenizer.vocab_size))))
+        self._normalized = functools.partial(normalize_text, normalization=tokenizer.normalization)
+        self._has_warned = False
+
+    def look_for(self, texts: Iterable[str | bytes], first: int, file: str = "") -> None:
+        """Looks at texts whose lines are numbered from `first`."""
+        from ..scripts import main_script, name_of_script
+
+        if self._has_warned:
+            return
+        for number, text in enumerate(texts, start=first):
+            if isinstance(text, bytes):
+                text = text.decode(errors="replace")
+            letters = [letter for letter in self._normalized(text) if letter.isalpha()]
+            num_unknown = sum(letter not in self._known for letter in letters)
+            if 2 * num_unknown > len(letters):
+                place = f"{file}, line {number}" if file else f"line {number}"
+                script = name_of_script(main_script(letters))
+                _log.warning(
+                    f"{place}: the model's vocabulary has {len(letters) - num_unknown} of the "
+                    f"{len(letters)} letters ({script}); expect a poor translation of such lines"
+                )
+                self._has_warned = True
+                return
+
+
 def translate_lines(translator: "Translator", texts: list[str], file: str) -> list[str]:
     """Translates the lines of a file, shows progress, and logs which lines are longer than the
     model's limit."""
     translations: list[str] = []
+    unknown = UnknownCharacters(translator)
     with ProgressBar("translating", "lines", len(texts)) as bar:
         for first, block in numbered_blocks(texts):
+            unknown.look_for(block, first, file)
             results = translator.translate(block)
             log_truncated(translator, (result.source_length for result in results), first, file)
             translations += [result.hypotheses[0][0] for result in bar.count(results)]

@@ -7,12 +7,13 @@ import functools
 import itertools
 import logging
 import pathlib
+import socket
 import sys
 import typing
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..checks import non_negative_int, picture_path, positive_int
+from ..checks import non_negative_int, picture_path, positive_int, text_not_empty
 from ..config.model import AttentionKind, AttentionView, head_choice, layer_choice
 from ..config.values import language_tag
 from ..errors import ConfigError, InvalidFileError
@@ -27,11 +28,13 @@ from .options import (
     directory,
     existing_directory,
     existing_file,
+    input_file,
     sentence_to_translate,
     servable_path,
 )
 from .trained import (
     LINES_PER_BLOCK,
+    UnknownCharacters,
     check_n_best,
     load_translator,
     log_truncated,
@@ -47,8 +50,16 @@ _log = logging.getLogger(__name__)
 
 
 def add_translate_options(parser: Parser) -> None:
-    parser.example = "--model-dir models/en-de < test.en > test.de"
+    parser.example = "--model-dir models/en-de --source test.en --output test.de"
     parser.add_model_dir()
+    help = "sentences, one per line (default: standard input)"
+    parser.add_option("--source", input_file, "FILE", help)
+    help = (
+        "where to write the translations; the file appears when all are there (default: standard "
+        "output)"
+    )
+    parser.add_option("--output", text_not_empty, "FILE", help)
+    parser.add_overwrite()
     help = "write N lines per sentence: its line number, score and translation, separated by tabs"
     parser.add_option("--n-best", positive_int, "N", help, type=int)
     parser.add_option(
@@ -68,8 +79,9 @@ def add_translate_options(parser: Parser) -> None:
 
 
 def run_translate(options: argparse.Namespace) -> None:
-    """Translate standard input, line by line."""
+    """Translate a file or standard input, line by line."""
     check_needs(options, SAMPLING, "sample")
+    check_outputs(options, [options.output] if options.output else [])
     check_needs(options, ["language"], "documents")
     if options.sample and (options.n_best or 1) > 1:
         raise ConfigError("give either --sample or --n-best")
@@ -79,36 +91,61 @@ def run_translate(options: argparse.Namespace) -> None:
         raise ConfigError("--documents cannot be combined with --sample, --n-best or --prefix")
     trained = read_trained(options.model_dir, options)
     check_n_best(options.n_best or 1, trained, options)
-    standard_input()
+    reads_file = options.source not in (None, "-")
+    source_name = options.source if reads_file else "standard input"
+    if reads_file:
+        _require_uncompressed(options.source)
+    else:
+        standard_input()
     translator = load_translator(trained)
+    from ..model_dir.files import replacing
+
+    unknown = UnknownCharacters(translator)
     bar = ProgressBar("translating", "lines")
     num_lines = 0
     with contextlib.ExitStack() as stack:
         prefixes: Iterator[bytes] | None = None
         if options.prefix is not None:
             prefixes = _prefixes(stack.enter_context(open(options.prefix, "rb")), options.prefix)
-        if not sys.stdout.isatty():
+        source = stack.enter_context(open(options.source, "rb")) if reads_file else None
+        output = None
+        if options.output:
+            path = stack.enter_context(replacing(options.output))
+            output = stack.enter_context(open(path, "wb"))
+        if output or not sys.stdout.isatty():
             # On a terminal the translations themselves show the progress.
             stack.enter_context(bar)
-        for lines in arriving_lines(LINES_PER_BLOCK):
+        for lines in arriving_lines(LINES_PER_BLOCK, source, source_name):
             # As bytes: the tokenizer decides how to read what is not UTF-8.
             texts = [line.removesuffix(b"\r") for line in lines]
             if num_lines == 0:
                 texts[0] = texts[0].removeprefix(codecs.BOM_UTF8)
+            unknown.look_for(texts, num_lines + 1)
             if options.documents:
                 translations = _translate_documents(
                     translator, texts, num_lines + 1, options.language
                 )
             else:
                 translations = _translate(translator, texts, num_lines + 1, options, prefixes)
-            write_lines(translation.replace("\n", " ") for translation in translations)
+            rows = (translation.replace("\n", " ") for translation in translations)
+            write_lines(rows, output, options.output or "standard output")
             num_lines += len(lines)
             bar.advance(len(lines))
         if prefixes is not None and next(prefixes, None) is not None:
             raise ConfigError(
-                f"{options.prefix}: there must be as many lines as in standard input; it has more"
+                f"{options.prefix}: there must be as many lines as in the source; it has more"
             )
     _log.info(f"translated {counted(num_lines, 'line')}")
+
+
+def _require_uncompressed(path: str) -> None:
+    """Raises a ConfigError for a compressed file, whose bytes would be translated otherwise."""
+    for suffix, program in ((".gz", "gzip"), (".xz", "xz"), (".zst", "zstd")):
+        if path.endswith(suffix):
+            raise ConfigError(
+                f"--source must not be compressed: {program} -dc {path} | keras-transformer "
+                "translate ..."
+            )
 
 
 def _prefixes(file: BinaryIO, path: str) -> Iterator[bytes]:
@@ -139,13 +176,12 @@ def _translate(
     options: argparse.Namespace,
     prefixes: Iterator[bytes] | None,
 ) -> Iterator[str]:
-    """The lines to write for texts, which are the lines of standard input from the number `first`
-    on."""
+    """Yields the lines to write for texts: the lines of the source from the number `first` on."""
     block_prefixes = None if prefixes is None else list(itertools.islice(prefixes, len(texts)))
     if block_prefixes is not None and len(block_prefixes) < len(texts):
         num_lines = first - 1 + len(block_prefixes)
         raise ConfigError(
-            f"{options.prefix}: there must be as many lines as in standard input; it has "
+            f"{options.prefix}: there must be as many lines as in the source; it has "
             f"{num_lines}, which has more"
         )
     sampling = sampling_of(options, first - 1)
@@ -250,6 +286,7 @@ def run_serve(options: argparse.Namespace) -> None:
     """Try a model in a browser, and by TensorFlow Serving's REST API; not for production."""
     if (options.model_dir is None) == (options.servable is None):
         raise ConfigError("give either --model-dir or --servable")
+    _require_free(options.port)
     api = _api_of_model_dir(options) if options.servable is None else _api_of_servable(options)
     from ..runtime.device import log_device
     from ..serving.server import make_server
@@ -264,6 +301,17 @@ def run_serve(options: argparse.Namespace) -> None:
     write_lines([f"{address} translates; REST: {rest}"])
     with server:
         server.serve_forever()
+
+
+def _require_free(port: int) -> None:
+    """Raises a ConfigError if a program uses a port. Loading a model takes longer."""
+    with socket.socket() as listener:
+        # As the server does: a port that a server has just left is free.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ConfigError(f"--port {port}: {error.strerror}") from None
 
 
 def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":

@@ -12,6 +12,7 @@ often from `keras_transformer/checks.py`; rules about several fields are in `__p
 
 import dataclasses
 import functools
+import re
 from typing import Any, Literal, cast, get_args
 
 from ..checks import (
@@ -287,6 +288,12 @@ def _script(name: str, value: Any, *, optional: bool = False) -> Any:
     return value
 
 
+def _language(name: str, value: Any, *, optional: bool = False) -> Any:
+    is_code = text(name, value, optional=optional) is None or re.fullmatch("[a-z]{2,3}", value)
+    require(bool(is_code), name, "the code of a language, such as de, zh or yue", value)
+    return value
+
+
 def _are_scripts(names: list[str]) -> bool:
     """Whether `regex` knows names as values of Unicode's property Script."""
     import regex
@@ -391,6 +398,10 @@ class DataConfig:
         target_script: str or None. The same for the target. Defaults to None.
         min_script_share: float. The least share of letters in the script; above 0 and at most 1. A
             side without letters passes. Defaults to 0.5.
+        source_language: str or None. The ISO 639 code of the source language, such as "de". Leaves
+            out pairs whose source is 30 times as likely to be in another language. Needs the extra
+            `languages`. Defaults to None.
+        target_language: str or None. The same for the target. Defaults to None.
         remove_copies: bool. Leaves out pairs whose target is their source. Defaults to False.
         remove_duplicates: bool. Leaves out pairs that came before, with the same source and the
             same target. Takes 8 bytes of memory for each pair, and at moments twice as much.
@@ -415,6 +426,8 @@ class DataConfig:
     source_script: str | None = checked(None, _script, optional=True)
     target_script: str | None = checked(None, _script, optional=True)
     min_script_share: float = checked(0.5, fraction)
+    source_language: str | None = checked(None, _language, optional=True)
+    target_language: str | None = checked(None, _language, optional=True)
     remove_copies: bool = checked(False, boolean)
     remove_duplicates: bool = checked(False, boolean)
     augment: AugmentConfig = dataclasses.field(default_factory=AugmentConfig)

@@ -13,6 +13,11 @@ class AlibiPositions(PositionScheme):
     """Subtracts the distance of two positions, times the slope of the head, from their score.
 
     See Press et al. 2022, arXiv 2108.12409. It has no weights.
+
+    Example:
+        >>> layer = DecoderLayer(num_heads=4, d_ff=64, relative_positions="alibi")
+        >>> layer(np.ones((2, 5, 32))).shape
+        (2, 5, 32)
     """
 
     def score_bias(self, query_positions: Tensor, key_positions: Tensor, causal: bool) -> Tensor:

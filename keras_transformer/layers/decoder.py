@@ -25,7 +25,7 @@ from .stack_arguments import (
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Decoder(ArgumentHints, keras.layers.Layer):
-    """`num_layers` decoder layers; with `norm_first`, normalization after the last one.
+    """A stack of decoder layers (section 3.1); with `norm_first`, it ends in a normalization.
 
     `init_cache`, `project_source` and `step` are those of `DecoderLayer`, with one cache and one
     projected source per layer.

@@ -25,7 +25,7 @@ from .stack_arguments import (
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Encoder(ArgumentHints, keras.layers.Layer):
-    """`num_layers` encoder layers; with `norm_first`, normalization after the last one.
+    """A stack of encoder layers (section 3.1); with `norm_first`, it ends in a normalization.
 
     Args:
         num_layers: int. N, the number of layers.

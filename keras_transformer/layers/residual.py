@@ -14,7 +14,7 @@ from .input_checks import fits
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Residual(keras.layers.Layer):
-    """`LayerNorm(x + Dropout(sublayer(x)))`, around each sublayer.
+    """`LayerNorm(x + Dropout(sublayer(x)))`, around each sublayer (sections 3.1 and 5.4).
 
     With `norm_first` it is `x + Dropout(sublayer(LayerNorm(x)))`.
 

@@ -17,6 +17,11 @@ class T5Positions(PositionScheme):
     Short distances have a bucket each. Longer ones, up to 128, share buckets that widen with the
     logarithm. If positions may attend in both directions, half of the 32 buckets are for later
     positions. See arXiv 1910.10683, section 2.1.
+
+    Example:
+        >>> layer = EncoderLayer(num_heads=4, d_ff=64, relative_positions="t5")
+        >>> layer(np.ones((2, 5, 32))).shape
+        (2, 5, 32)
     """
 
     def build(self, scores_shape: Shape) -> None:

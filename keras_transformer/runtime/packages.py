@@ -10,6 +10,7 @@ from .standard_streams import silenced
 # The names by which the packages of each extra in setup.cfg are imported.
 EXTRAS = {
     "ctranslate2": ["ctranslate2"],
+    "languages": ["py3langid"],
     "onnx": ["onnxruntime", "tf2onnx"],
     "plots": ["matplotlib"],
     "translation": [

@@ -46,22 +46,28 @@ def standard_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def arriving_lines(most: int) -> Iterator[list[bytes]]:
-    r"""Reads standard input in blocks: the lines that have arrived when the writer pauses.
+def arriving_lines(
+    most: int, file: BinaryIO | None = None, name: str = "standard input"
+) -> Iterator[list[bytes]]:
+    r"""Reads a file in blocks: the lines that have arrived when the writer pauses.
 
-    Lines come without their "\n". A file, or a writer that does not wait, is read in blocks of
-    `most` lines, or of fewer if they are long.
+    Lines come without their "\n". A file on a disk, or a writer that does not wait, is read in
+    blocks of `most` lines, or of fewer if they are long.
+
+    Args:
+        file: an open file; standard input if it is None.
+        name: what errors call it.
 
     Raises:
-        StreamError: Standard input is closed or cannot be read, or a line is longer than 1 MiB. The
-            lines before it have been given.
+        StreamError: The file is closed or cannot be read, or a line is longer than 1 MiB. The lines
+            before it have been given.
     """
-    number = standard_input().fileno()
+    number = (standard_input() if file is None else file).fileno()
     lines: list[bytes] = []
     num_given = 0
     # The beginning of a line whose end has not arrived yet.
     unfinished = b""
-    while chunk := _read(number):
+    while chunk := _read(number, name):
         *whole, unfinished = (unfinished + chunk).split(b"\n")
         lines += itertools.takewhile(lambda line: len(line) <= MAX_LINE_BYTES, whole)
         is_too_long = any(len(line) > MAX_LINE_BYTES for line in [*whole, unfinished])
@@ -75,7 +81,7 @@ def arriving_lines(most: int) -> Iterator[list[bytes]]:
             yield block
         if is_too_long:
             raise StreamError(
-                f"standard input: line {num_given + 1} must have at most {MAX_LINE_BYTES:,} bytes; "
+                f"{name}: line {num_given + 1} must have at most {MAX_LINE_BYTES:,} bytes; "
                 "it has more"
             )
     # The last line may have no line break.
@@ -91,30 +97,37 @@ def _arrives_soon(number: int) -> bool:
     return bool(readable)
 
 
-def _read(number: int) -> bytes:
+def _read(number: int, name: str) -> bytes:
     select.select([number], [], [])
     try:
         return os.read(number, _BYTES_PER_READ)
     except OSError as error:
-        raise StreamError(f"standard input: {error.strerror}") from None
+        raise StreamError(f"{name}: {error.strerror}") from None
 
 
-def write_lines(lines: Iterable[str]) -> None:
-    """Writes lines to standard output in UTF-8, at once.
+def write_lines(
+    lines: Iterable[str], file: BinaryIO | None = None, name: str = "standard output"
+) -> None:
+    """Writes lines to a file in UTF-8, at once.
 
     Bytes of a path that are not UTF-8 are written as they are.
+
+    Args:
+        file: an open file; standard output if it is None.
+        name: what errors call it.
 
     Raises:
         BrokenPipeError: The reader closed the stream.
         StreamError: The lines cannot be written for another reason.
     """
+    file = sys.stdout.buffer if file is None else file
     try:
-        sys.stdout.buffer.writelines(f"{line}\n".encode(errors="surrogateescape") for line in lines)
-        sys.stdout.flush()
+        file.writelines(f"{line}\n".encode(errors="surrogateescape") for line in lines)
+        file.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise StreamError(f"standard output: {error.strerror}") from None
+        raise StreamError(f"{name}: {error.strerror}") from None
 
 
 def discard_unwritten() -> None:

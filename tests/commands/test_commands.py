@@ -175,7 +175,7 @@ def test_translate_with_prefixes_and_sampling(translate, tmp_path, monkeypatch, 
         with pytest.raises(SystemExit):
             answers_with("--prefix", prefix)
         assert (
-            f"{prefix}: there must be as many lines as in standard input; {said}"
+            f"{prefix}: there must be as many lines as in the source; {said}"
             in capsys.readouterr().err
         )
 
@@ -267,6 +267,46 @@ def test_a_dash_is_standard_input(tiny_model_dir, known_pairs, typed, fails, cap
     typed(b"one\n")
     message = fails("score", *model, "--source", source, "--target", "-")
     assert message.endswith(f"{source} has 2, standard input has 1")
+
+
+def test_translate_reads_and_writes_files(translator, translate, tiny_model_dir, tmp_path, capsys):
+    expected = translate(b"Anna sees a tree.\nZo\xc3\xab buys two apples.").out
+    source, output = tmp_path / "source", tmp_path / "new" / "target"
+    command = ["translate", "--model-dir", str(tiny_model_dir)]
+    main([*command, "--source", str(source), "--output", str(output)])
+    assert output.read_text("utf-8") == expected and capsys.readouterr().out == ""
+    assert [path.name for path in output.parent.iterdir()] == ["target"]
+    main([*command, "--source", str(source)])
+    assert capsys.readouterr().out == expected
+
+
+def test_translate_never_writes_over_a_file_unasked(tiny_model_dir, fails, text):
+    source, output = text("source", ["a"]), text("target", ["mine"])
+    model = ("translate", "--model-dir", tiny_model_dir)
+    message = fails(*model, "--source", source, "--output", output)
+    assert message.endswith("the file exists already; write to another one, or give --overwrite")
+    message = fails(*model, "--source", source, "--output", source, "--overwrite")
+    assert message.endswith("this file is read, as --source, and must not be written")
+    message = fails(*model, "--source", text("a.gz", ["a"]))
+    assert "--source must not be compressed: gzip -dc " in message
+
+
+def test_scores_are_one_json_object_if_asked(tiny_model_dir, known_pairs, capsys):
+    source, target = known_pairs.values()
+    command = ["score", "--model-dir", str(tiny_model_dir), "--source", source, "--target", target]
+    main(command)
+    lines = capsys.readouterr().out.splitlines()
+    main([*command, "--json"])
+    assert json.loads(capsys.readouterr().out) == {"log_prob": [*map(float, lines)]}
+
+
+def test_a_script_that_the_vocabulary_does_not_have_is_named_once(translator, translate):
+    texts = "Anna sees 木.\n狗在公园里跑。\nสุนัข\n"
+    said = [line for line in translate(texts.encode()).err.splitlines() if "vocabulary" in line]
+    assert [line.partition(": ")[2] for line in said] == [
+        "line 2: the model's vocabulary has 0 of the 6 letters (Han); expect a poor translation of "
+        "such lines"
+    ]
 
 
 @pytest.mark.slow

@@ -47,7 +47,11 @@ def num_integer_kernels(model):
 # Kernels: a stack of two decoder layers and one more have 6 each, the encoder layers 6 and 7, and
 # the feed-forward network 2.
 @pytest.mark.parametrize(
-    ("make", "num_kernels"), [(language_model, 3 * 6), (sequential_model, 6 + 7 + 2)]
+    ("make", "num_kernels"),
+    [
+        pytest.param(language_model, 3 * 6, marks=pytest.mark.slow),
+        (sequential_model, 6 + 7 + 2),
+    ],
 )
 def test_a_quantized_file_loads_with_the_same_outputs(make, num_kernels, tmp_path):
     model = make()
@@ -66,7 +70,7 @@ def test_a_quantized_file_loads_with_the_same_outputs(make, num_kernels, tmp_pat
     np.testing.assert_array_equal(numpy(loaded(TOKEN_IDS)), quantized)
 
 
-@pytest.mark.parametrize("tie_embeddings", ["none", "all"])
+@pytest.mark.parametrize("tie_embeddings", [pytest.param("none", marks=pytest.mark.slow), "all"])
 def test_a_quantized_transformer_is_saved_and_loads(tie_embeddings, tmp_path):
     config = TransformerConfig(
         source_vocab_size=9,

@@ -422,7 +422,14 @@ class Without:
     __hash__ = None
 
 
-@pytest.mark.parametrize("options", [{}, {"beam_size": 2}, {"top_k": 4, "seed": 1}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        {"beam_size": 2},
+        pytest.param({"top_k": 4, "seed": 1}, marks=pytest.mark.slow),
+    ],
+)
 def test_a_logits_processor_changes_what_is_generated(options):
     model = language_model()
     options |= dict(max_new_tokens=4)

@@ -48,7 +48,7 @@ keras-transformer() {
 # TensorFlow Serving is not installed: `serve` answers in its place, with the model of that name.
 tensorflow_model_server() {
     local name=${2#*=} path=${3#*=}
-    mkdir -p served && cp -r "$path" "served/$name"
+    mkdir -p served && rm -rf "served/$name" && cp -r "$path" "served/$name"
     keras-transformer serve --servable "served/$name"
 }
 
@@ -72,6 +72,7 @@ pip() { test "$1" = install; }
 python3() { case "$*" in "-m venv .venv"*) ;; *) false ;; esac }
 .venv-beam/bin/pip() { pip "$@"; }
 .venv-beam/bin/python() { python "$@"; }
+git() { test "$1" = clone && ln -s . "$3"; }
 make() { grep -q "^$1.*:" "$ROOT/Makefile"; }  # .ci/run
 """
 
@@ -86,6 +87,7 @@ BEFORE = {
     "docs/comparing.md": "mkdir models; cp -r $MODEL models/a; cp -r $MODEL models/b; cp test.de "
     "a.de; cp val.de b.de; "
     "for name in a b; do cp val.de $name.val.de; cp test.de $name.test.de; done",
+    "docs/alignments.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/engines.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/terms.md": "echo pages > terms.txt; mkdir models; cp -r $MODEL models/de-en; cp val.de "
     "one-language.de; "
@@ -93,6 +95,7 @@ BEFORE = {
     "$name.cs; done",
     "docs/pretrained.md": "cp -r $MARIAN opus-mt-en-de; cp test.en text.en; cp train.en ours.en; "
     "cp train.de ours.de",
+    "docs/coming-from.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/serving.md": "mkdir models; cp -r $MODEL models/en-de; ln -s $ROOT/examples examples",
     "docs/latency.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/training.md": "head -n 5 test.en > new.en",

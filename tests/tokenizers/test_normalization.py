@@ -151,6 +151,7 @@ def as_of_an_earlier_release(directory):
     path.write_text("".join(line for line in lines if "normalize:" not in line), "utf-8")
 
 
+@pytest.mark.slow
 def test_a_new_model_has_nfc_and_keeps_it(train, tmp_path):
     train(tmp_path / "model")
     assert ModelDir(tmp_path / "model").read_config().data.normalize == "nfc"

@@ -92,6 +92,14 @@ def test_characters_that_the_finder_uses_itself_stay_in_a_text(text, spans):
     assert b"".join(a + b for a, b in zip(texts, spans_again, strict=True)).decode() == text
 
 
+@pytest.mark.parametrize(
+    "mark", ["。", "．", "，", "、", "）", "」", "؟", "،", "।", "။", "።", ".", ",", "!", "»"]
+)
+def test_a_url_ends_before_the_mark_of_any_script(mark):
+    for address in ("http://example.com", "www.example.com/a?b=1", "a@b.org"):
+        assert SpanFinder().spans([f"請看{address}{mark}"]) == [[address.encode()]]
+
+
 PATTERNS = [r"%[0-9]+", r"\$\([A-Z0-9]+\)", "%PRODUCTNAME", "#[a-z]+#", "[一二三]号"]
 
 

@@ -62,8 +62,14 @@ class Characters:
         return tf.cast(tf.strings.length(texts, "UTF8_CHAR"), tf.int64)
 
 
-def translated(text, translations=None, language=None, max_length=1000, spans=None):
-    """Translates a document by a table, without which each sentence stays as it is."""
+def translated(text, *arguments, **options):
+    """Translates a document as `translated_all` does."""
+    (joined,), sentences = translated_all([text], *arguments, **options)
+    return joined, sentences
+
+
+def translated_all(texts, translations=None, language=None, max_length=1000, spans=None):
+    """Translates documents by a table, without which each sentence stays as it is."""
     codec = Characters(max_length, spans)
     sentences = []
 
@@ -77,20 +83,28 @@ def translated(text, translations=None, language=None, max_length=1000, spans=No
             codec.count_source_tokens(texts) + 1,
         )
 
-    actual = translate_documents(tf.constant([text]), language, codec, search)
-    assert not actual.was_cut.numpy()[0]
-    return actual.texts.numpy()[0].decode(), sentences
+    actual = translate_documents(tf.constant(texts), language, codec, search)
+    assert not actual.was_cut.numpy().any()
+    return [text.decode() for text in actual.texts.numpy()], sentences
 
 
 @pytest.mark.parametrize("language", PARAGRAPHS)
 def test_a_document_that_is_divided_and_joined_has_every_character(language):
     assert len(PARAGRAPHS) == 30
     text = PARAGRAPHS[language] * 3
-    for given, max_length in ((language, 1000), (None, 1000), (language, 9), (None, 20)):
-        joined, sentences = translated(text, language=given, max_length=max_length)
-        assert joined == text
-        # Thai and Lao have no marks: long texts are divided.
-        assert len(sentences) > 2 or (language in ("lo", "th") and max_length == 1000)
+    joined, sentences = translated(text, language=language, max_length=9)
+    assert joined == text
+    assert len(sentences) > 2
+
+
+@pytest.mark.parametrize("max_length", [20, 1000])
+def test_the_scripts_of_documents_say_how_they_are_divided(max_length):
+    texts = [text * 3 for text in PARAGRAPHS.values()]
+    joined, sentences = translated_all(texts, max_length=max_length)
+    assert joined == texts
+    # Each text has three sentences and more, but Thai and Lao, which have no marks: they are
+    # divided only if they are long.
+    assert len(sentences) > 3 * (len(texts) - 2)
 
 
 @pytest.mark.parametrize(
@@ -131,12 +145,6 @@ def test_sentences_are_joined_as_the_language_of_the_translation_writes(
     text, translations, expected
 ):
     _, sentences = translated(text)
-    if expected is None:
-        table = dict(zip(sentences, translations))
-        assert translated(text, table)[0] == "是A公司的。OK. OK. 今天天气很好。".replace(
-            ". 今", ".今"
-        )
-        return
     assert len(sentences) == len(translations)
     assert translated(text, dict(zip(sentences, translations)))[0] == expected
 

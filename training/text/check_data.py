@@ -10,7 +10,7 @@ import tabulate
 
 from keras_transformer.config import DataConfig
 from keras_transformer.runtime.progress import counted
-from keras_transformer.scripts import NAMES, main_script
+from keras_transformer.scripts import forms_of_chinese, main_script, name_of_script
 
 from .corpus import judged_pairs, name_of_text, require_one_for_each
 from .filters import RECOMMENDED, HeldOut, filters_of
@@ -23,6 +23,7 @@ _PERCENTILES = (1, 50, 90, 99)
 _EXAMPLES = 2
 _SIDES = ("source", "target")
 _NORMAL_FORMS: tuple[Literal["NFC", "NFKC"], ...] = ("NFC", "NFKC")
+_FORMS_OF_CHINESE = ("simplified", "traditional")
 # Only the most common ones are shown.
 _MOST_SCRIPTS = 5
 # Kana are in most sentences of Japanese, but not in all.
@@ -49,8 +50,9 @@ def check_data(
         Numbers of pairs: in all, in each corpus, left out by each filter with the places of the
         first ones, kept and held out. By "source" and "target": the number of empty sentences, and
         lengths in characters, whose percentiles are by their percent, such as "90"; how many
-        sentences the normal forms NFC and NFKC would change; and the scripts of the sentences, the
-        most common first, with the places of the first sentences in the others.
+        sentences the normal forms NFC and NFKC would change; the scripts of the sentences, the
+        most common first, with the places of the first sentences in the others; and how many are in
+        simplified and in traditional Chinese, with the places of the first ones.
 
     Raises:
         ConfigError: as `read_text`, except that it does not matter whether a pair is left.
@@ -100,6 +102,7 @@ def check_data(
         "empty": {"source": num_empty[0], "target": num_empty[1]},
         "normalization": {side: form.changed for side, form in zip(_SIDES, forms)},
         "scripts": {side: form.scripts() for side, form in zip(_SIDES, forms)},
+        "chinese": {side: form.chinese() for side, form in zip(_SIDES, forms)},
         "filters": "configured" if configured else "recommended",
         "left_out": [
             {
@@ -131,7 +134,7 @@ def _spans_of(
 
 
 class Forms:
-    """Counts the sentences of a side that a normal form would change, and their scripts."""
+    """Counts the sentences of a side by script, and those that a normal form would change."""
 
     def __init__(self) -> None:
         self.changed = {form.lower(): 0 for form in _NORMAL_FORMS}
@@ -147,16 +150,36 @@ class Forms:
                 for form in _NORMAL_FORMS:
                     self.changed[form.lower()] += not unicodedata.is_normalized(form, sentence)
                 script = main_script([sentence])
-            if script is not None:
-                self._counts[script] += 1
-                if len(self._examples[script]) < _EXAMPLES:
-                    name = shard.target_name if side else shard.source_name
-                    self._examples[script].append(f"{name}:{first_line + place}")
+            found = set[str]() if script is None else {script}
+            if script == "Hani":
+                found |= forms_of_chinese(sentence)
+            for name in found:
+                self._counts[name] += 1
+                if len(self._examples[name]) < _EXAMPLES:
+                    file = shard.target_name if side else shard.source_name
+                    self._examples[name].append(f"{file}:{first_line + place}")
+
+    def chinese(self) -> dict[str, dict[str, Any]]:
+        """Returns the numbers of sentences in simplified and in traditional Chinese.
+
+        A sentence that mixes them counts for both. Sentences of Japanese do not count.
+        """
+        if self._is_japanese():
+            return {form: {"sentences": 0, "examples": []} for form in _FORMS_OF_CHINESE}
+        return {
+            form: {"sentences": self._counts[form], "examples": self._examples[form]}
+            for form in _FORMS_OF_CHINESE
+        }
+
+    def _is_japanese(self) -> bool:
+        return self._counts["Jpan"] > _LEAST_SHARE_OF_KANA * self._counts["Hani"]
 
     def scripts(self) -> list[dict[str, Any]]:
         """Returns the scripts with their numbers of sentences, the most common first."""
         counts = self._counts.copy()
-        if counts["Jpan"] >= _LEAST_SHARE_OF_KANA * (counts["Jpan"] + counts["Hani"]):
+        for form in _FORMS_OF_CHINESE:
+            counts.pop(form, None)
+        if self._is_japanese():
             # Sentences of Japanese that happen to have kanji only.
             counts["Jpan"] += counts.pop("Hani", 0)
         return [
@@ -206,7 +229,7 @@ def report_lines(title: str, report: Report) -> Iterator[str]:
             yield f"sentences of {side} in several scripts:"
             rows = [
                 [
-                    _script_name(item["script"]),
+                    name_of_script(item["script"]),
                     f"{item['sentences']:,}",
                     f"{item['sentences'] / num_pairs:.2%}",
                     "  ".join(item["examples"]),
@@ -214,6 +237,12 @@ def report_lines(title: str, report: Report) -> Iterator[str]:
                 for item in scripts[:_MOST_SCRIPTS]
             ]
             yield from _table(rows, "left")
+    for side, forms in report["chinese"].items():
+        if all(item["sentences"] for item in forms.values()):
+            rarer = min(forms.values(), key=lambda item: item["sentences"])
+            numbers = ", ".join(f"{item['sentences']:,} {form}" for form, item in forms.items())
+            places = "  ".join(rarer["examples"])
+            yield f"Chinese sentences of {side}: {numbers}  {places} (OpenCC converts them)"
     if "placeholders" in report:
         found = report["placeholders"]
         places = "  ".join(found["examples"])
@@ -233,10 +262,6 @@ def report_lines(title: str, report: Report) -> Iterator[str]:
     yield from _table(rows, "left")
     if report["held_out"]:
         yield f"held out to validate on: {report['held_out']:,}"
-
-
-def _script_name(code: str) -> str:
-    return "Japanese" if code == "Jpan" else NAMES.get(code, "other")
 
 
 def _setting(item: dict[str, Any]) -> str:

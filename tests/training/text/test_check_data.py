@@ -176,3 +176,43 @@ def test_the_report_says_what_normal_forms_change_and_which_scripts_there_are(ca
     main(["check-data", *files])
     lines = capsys.readouterr().out.splitlines()
     assert "NFKC would change: 2 of source, 0 of target (data.normalize=nfkc)" in lines
+
+
+def test_the_report_counts_simplified_and_traditional_chinese(capsys, text):
+    targets = ["这是马。", "這是馬。", "你好。", "这个來了。", "说吧。"]
+    files = ("--source", text("source", [*"abcde"]), "--target", text("target", targets))
+    chinese = report(capsys, *files)["training"]["chinese"]
+    assert chinese["source"]["simplified"] == {"sentences": 0, "examples": []}
+    assert chinese["target"] == {
+        "simplified": {"sentences": 3, "examples": [f"{files[3]}:1", f"{files[3]}:4"]},
+        "traditional": {"sentences": 2, "examples": [f"{files[3]}:2", f"{files[3]}:4"]},
+    }
+    main(["check-data", *files])
+    assert (
+        f"Chinese sentences of target: 3 simplified, 2 traditional  {files[3]}:2  {files[3]}:4 "
+        "(OpenCC converts them)"
+    ) in capsys.readouterr().out.splitlines()
+
+
+def test_sentences_in_another_language_are_left_out(capsys, text):
+    german = "Der Hund rennt mit einem Ball durch den Park."
+    targets = [german, "The dog runs through the park with a ball.", "Hm.", "这是一匹马。"]
+    files = ("--source", text("source", [*"abcd"]), "--target", text("target", targets))
+    training = report(capsys, *files, "--set", "data.target_language=de")["training"]
+    assert left_out(training)["target_language"] == (2, [f"{files[1]}:2", f"{files[1]}:4"])
+    training = report(capsys, *files, "--set", "data.target_language=en")["training"]
+    assert left_out(training)["target_language"] == (2, [f"{files[1]}:1", f"{files[1]}:4"])
+
+
+def test_the_language_must_be_one_that_the_identifier_knows(fails, text):
+    files = ("--source", text("source", "a"), "--target", text("target", "b"))
+    line = fails("check-data", *files, "--set", "data.source_language=xx")
+    assert line.endswith(
+        "data.source_language must be the code of a language that py3langid knows, such as de, zh "
+        "or yue; received data.source_language='xx'"
+    )
+    line = fails("check-data", *files, "--set", "data.source_language=German")
+    assert (
+        "the code of a language, such as de, zh or yue; received data.source_language='German'"
+        in line
+    )
