@@ -18,6 +18,8 @@ from keras_transformer.checks import shown
 from keras_transformer.config.values import SignatureName
 from keras_transformer.errors import VerificationError
 from keras_transformer.runtime.device import kind_of_device
+from keras_transformer.translation import Translator
+from keras_transformer.translation.compiled_search import SearchShapes
 
 from .publishing import PROBES
 from .session_mode import decoded, encoded
@@ -101,10 +103,42 @@ _PROGRAM = pathlib.Path(__file__).with_name("session_mode.py")
 _log = logging.getLogger(__name__)
 
 
+def requests_of_shapes(
+    translator: Translator, shapes: SearchShapes, signature: Signature
+) -> list[dict[str, tf.Tensor]]:
+    """Returns requests to a signature of which each is searched by another program.
+
+    A shape that no text has, since a tag alone is longer, has no request.
+    """
+    text = " ".join(_SENTENCES * 8)
+    beginnings = [text[:end] for end in range(1, len(text) + 1)]
+    lengths = np.minimum(translator.num_tokens(beginnings), translator.model.config.max_length)
+    requests = []
+    shorter = 0
+    for length in shapes.lengths:
+        (places,) = np.nonzero((lengths > shorter) & (lengths <= length))
+        shorter = length
+        if len(places) == 0:
+            continue
+        for batch in shapes.batches:
+            texts = [beginnings[places[-1]]] * batch
+            if "token_id" in signature.inputs:
+                requests.append({"token_id": tf.constant(translator.token_ids(texts), tf.int32)})
+            else:
+                requests.append(signature.request(texts))
+    return requests
+
+
 def write_warmup_requests(
-    saved_model: str | os.PathLike[str], signatures: Mapping[SignatureName, Signature]
+    saved_model: str | os.PathLike[str],
+    signatures: Mapping[SignatureName, Signature],
+    more: Mapping[SignatureName, Sequence[dict[str, tf.Tensor]]] | None = None,
 ) -> None:
-    """Writes `REQUESTS` for each signature to where TensorFlow Serving looks for them."""
+    """Writes `REQUESTS` for each signature to where TensorFlow Serving looks for them.
+
+    Args:
+        more: requests to signatures besides.
+    """
     path = pathlib.Path(saved_model, "assets.extra", "tf_serving_warmup_requests")
     path.parent.mkdir(exist_ok=True)
     # Signatures with the same function are one graph, which is warmed up once.
@@ -113,8 +147,8 @@ def write_warmup_requests(
         chosen.setdefault(signature.function, name)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for name in chosen.values():
-            for texts in REQUESTS:
-                tensors = signatures[name].request(texts)
+            requests = [signatures[name].request(texts) for texts in REQUESTS]
+            for tensors in [*requests, *(more or {}).get(name, ())]:
                 inputs = [
                     {"key": key, "value": tf.make_tensor_proto(tensor)}
                     for key, tensor in tensors.items()
@@ -129,6 +163,7 @@ def verify(
     signatures: Mapping[SignatureName, Signature] = SIGNATURES,
     precision: str = "float32",
     python: str = sys.executable,
+    more: Mapping[SignatureName, Sequence[dict[str, tf.Tensor]]] | None = None,
 ) -> None:
     """Checks a SavedModel in session mode, as TensorFlow Serving loads it, in a process of its own.
 
@@ -147,12 +182,14 @@ def verify(
         precision: that of the translator.
         python: the interpreter that runs it, which may have other releases of TensorFlow and
             tensorflow-text. Defaults to the one of this process.
+        more: requests to signatures besides `TEXTS`.
 
     Raises:
         VerificationError: It cannot be loaded, holds an operation that a model server does not
             register, or answers otherwise than the translator.
     """
     requests = [(name, signatures[name].request(TEXTS)) for name in functions]
+    requests += [(name, inputs) for name in functions for inputs in (more or {}).get(name, ())]
     device, served = _run_session(path, requests, python)
     devices = (kind_of_device(), device)
     if precision == "bfloat16":
@@ -221,7 +258,7 @@ def _leave_out_undecided(
     differs: dict[str, np.ndarray], nudged: Sequence[Mapping[str, np.ndarray]]
 ) -> None:
     """Removes from `differs` what rounding decides anew each time, and the numbers of its text."""
-    is_undecided = np.zeros(len(TEXTS), bool)
+    is_undecided = np.zeros(len(next(iter(differs.values()))), bool)
     is_number = {key: bool(nudged) and nudged[0][key].dtype.kind == "f" for key in differs}
     for key, elements in differs.items():
         if elements.any() and not is_number[key]:

@@ -16,11 +16,12 @@ from keras_transformer import __version__
 from keras_transformer.checks import require
 from keras_transformer.config.values import SignatureName, language_of
 from keras_transformer.translation import Translator
+from keras_transformer.translation.compiled_search import SearchShapes
 from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
 from keras_transformer.translation.sentences import ABBREVIATIONS
 
 from .publishing import Facts, publish
-from .requests import verify, write_warmup_requests
+from .requests import requests_of_shapes, verify, write_warmup_requests
 from .signatures import SIGNATURES, Signature, signatures_of
 
 _PACKAGES = ("tensorflow", "tensorflow-text", "keras")
@@ -33,6 +34,10 @@ TRIED = {
     "2.20.0": "2.20.1",
     "2.21.0": "2.21.1",
 }
+# With this flag TensorFlow Serving compiles on a CPU.
+XLA_FLAG = "--xla_cpu_compilation_enabled=true"
+# The error of a server without it.
+DISABLED = "XLA compilation disabled"
 CARD = pathlib.PurePath("assets.extra", "README.md")
 
 
@@ -41,15 +46,23 @@ class Servable(tf.Module):
 
     The Keras model itself is not tracked: TensorFlow Serving and the C API load a SavedModel in
     session mode, in which the variables of a tracked Keras model are not found.
+
+    Args:
+        translator: of whose weights and tokenizers it is made.
+        signatures: by their names. Defaults to all.
+        shapes: for which searches are compiled. Defaults to None: none is.
     """
 
     def __init__(
-        self, translator: Translator, signatures: Mapping[SignatureName, Signature] = SIGNATURES
+        self,
+        translator: Translator,
+        signatures: Mapping[SignatureName, Signature] = SIGNATURES,
+        shapes: SearchShapes | None = None,
     ) -> None:
         super().__init__()
         # Two names of one signature share one graph.
         chosen = {signature.function: signature for signature in signatures.values()}
-        with translator.graph.untied_output():
+        with translator.graph.untied_output(), translator.graph.compiled(shapes):
             traced = {
                 function: graph_of(signature, translator).get_concrete_function()
                 for function, signature in chosen.items()
@@ -82,6 +95,7 @@ def export_servable(
     serving_default: SignatureName = "translate",
     verified: bool = True,
     facts: Facts | None = None,
+    shapes: SearchShapes | None = None,
 ) -> pathlib.Path:
     """Writes `output/<version>/`, a SavedModel that takes and returns text, and returns its path.
 
@@ -96,6 +110,8 @@ def export_servable(
         serving_default: the signature that `serving_default` is another name of.
         verified: whether to check what was written before it appears. Defaults to True.
         facts: for the model card. Defaults to None: nothing is known.
+        shapes: for which the server compiles searches, if it was started with `XLA_FLAG`. Defaults
+            to None: it compiles nothing.
 
     Raises:
         ConfigError: The version exists or is not positive, or there is no such signature, or no
@@ -115,20 +131,30 @@ def export_servable(
     require(is_used, "serving_default", rule, serving_default)
     known = known | {"serving_default": known[serving_default]}
     chosen = {name: known[name] for name in signatures}
+    requests = {}
+    if shapes is not None:
+        shapes = shapes.up_to(translator.model.config.max_length)
+        requests = {
+            name: requests_of_shapes(translator, shapes, signature)
+            for name, signature in chosen.items()
+            if signature.is_compilable
+        }
 
     def write(directory: pathlib.Path) -> None:
-        servable = Servable(translator, chosen)
+        servable = Servable(translator, chosen, shapes)
         try:
             tf.saved_model.save(servable, str(directory), signatures=servable.functions)
             _share_tensors(directory / "saved_model.pb", chosen)
-            write_warmup_requests(directory, chosen)
+            write_warmup_requests(directory, chosen, requests)
         except tf.errors.OpError as error:
             # For example, the disk is full.
             reason = re.sub(r"{{.*?}} | \[Op:\w+\]", "", error.message.splitlines()[0])
             raise OSError(f"{output}: the SavedModel cannot be written: {reason}") from None
         if verified:
-            verify(directory, servable.functions, chosen, translator.precision)
-        card = model_card(translator, directory, chosen, facts or Facts())
+            # What is compiled is compared with what is not.
+            plain = servable if shapes is None else Servable(translator, chosen)
+            verify(directory, plain.functions, chosen, translator.precision, more=requests)
+        card = model_card(translator, directory, chosen, facts or Facts(), shapes)
         (directory / CARD).write_text(card, encoding="utf-8")
 
     return publish(output, version, write, CARD)
@@ -152,6 +178,7 @@ def model_card(
     saved_model: pathlib.Path,
     signatures: Mapping[SignatureName, Signature],
     facts: Facts,
+    shapes: SearchShapes | None = None,
 ) -> str:
     """Returns the model card of a translator's SavedModel, which answers these signatures."""
     model = translator.model.config
@@ -188,6 +215,12 @@ def model_card(
     }
     if decoding.tag:
         properties["Tag"] = f"{decoding.tag}, in front of every source"
+    if shapes is not None:
+        properties["Compiled searches"] = (
+            f"batch sizes {_one_of(shapes.batches)}, padded to {_one_of(shapes.lengths)} "
+            f"source tokens; start TensorFlow Serving with `{XLA_FLAG}`, or it does not load "
+            f"this model: `INTERNAL: {DISABLED}`"
+        )
     properties |= {
         "Longest input": (
             f"{model.max_length:,} tokens with the end token; of a longer text the end is not "
@@ -232,6 +265,11 @@ def model_card(
             tensors[f"output `{key}`"] = description
         lines += ["", f"### `{name}`", "", signature.description, "", *_table(tensors)]
     return "\n".join(lines) + "\n"
+
+
+def _one_of(numbers: Sequence[int]) -> str:
+    *first, last = [str(number) for number in numbers]
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _language_of_rules(tag: str | None) -> str:

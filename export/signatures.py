@@ -42,6 +42,8 @@ class Signature(NamedTuple):
     example: Callable[[Sequence[str | bytes]], dict[str, Sequence[object]]] = lambda texts: {
         "text": texts
     }
+    # Whether it searches translations that begin with nothing, so that the search can be compiled.
+    is_compilable: bool = False
 
     @property
     def inputs(self) -> dict[str, tf.TensorSpec]:
@@ -174,6 +176,7 @@ _TRANSLATE = Signature(
         "score": "float (batch,), its log probability, divided by the length penalty",
         **_SOURCE,
     },
+    is_compilable=True,
 )
 
 # The signature that is called if none is named comes first.
@@ -191,6 +194,7 @@ SIGNATURES: dict[SignatureName, Signature] = {
             ),
             **_SOURCE,
         },
+        is_compilable=True,
     ),
     "translate_with_prefix": Signature(
         "Translates texts; each translation begins with a given text, "
@@ -224,6 +228,7 @@ SIGNATURES: dict[SignatureName, Signature] = {
                 f"or what comes after {MAX_SENTENCES:,} sentences or {MAX_TOKENS:,} tokens"
             ),
         },
+        is_compilable=True,
     ),
     "translate_tokens": Signature(
         "Translates texts that the client splits into tokens and joins again. "
@@ -241,6 +246,7 @@ SIGNATURES: dict[SignatureName, Signature] = {
                 [4 + len(text) % 50, 9 + i, -1, 2**31 - 1, 3] for i, text in enumerate(texts)
             ]
         },
+        is_compilable=True,
     ),
     "score": Signature(
         "Computes the log probabilities of given translations.",
@@ -328,5 +334,6 @@ def signatures_of(translator: Translator) -> dict[SignatureName, Signature]:
         _translate_with_tag,
         SIGNATURES["translate"].outputs,
         example,
+        is_compilable=True,
     )
     return {**SIGNATURES, "translate_with_tag": with_tag}

@@ -24,6 +24,7 @@ from ..tokenizers import Tokenizer
 from ..tokenizers.placeholders import SPACES
 from ..tokenizers.text_codec import Side, TextCodec
 from ..tokenizers.tokenizer import Texts
+from .compiled_search import CompiledSearch, SearchShapes
 from .documents import TranslatedDocuments, translate_documents
 from .search import (
     Candidates,
@@ -141,9 +142,8 @@ class TranslationGraph:
                 self._stored.append((variable, _Int8Matrix.of(variable)))
             else:
                 self._stored.append((variable, variable.value))
-        if self.candidates is not None:
-            for table in (self.candidates.by_source, self.candidates.always):
-                self._stored.append((table, table.value))
+        for table in self._candidate_tables:
+            self._stored.append((table, table.value))
 
     @contextlib.contextmanager
     def untied_output(self) -> Iterator[None]:
@@ -169,6 +169,26 @@ class TranslationGraph:
         finally:
             self._stored = stored
             self._searched = searched
+
+    @contextlib.contextmanager
+    def compiled(self, shapes: SearchShapes | None) -> Iterator[None]:
+        """Lets searches that are traced in the block be compiled for these shapes."""
+        searched = self._searched
+        if shapes is not None:
+            tables = {id(variable) for variable in self._candidate_tables}
+            variables = [variable for variable, _ in self._stored if id(variable) not in tables]
+            compiled = CompiledSearch(searched, variables, shapes)
+            self._searched = searched._replace(compiled=compiled)
+        try:
+            yield
+        finally:
+            self._searched = searched
+
+    @property
+    def _candidate_tables(self) -> list[keras.Variable]:
+        if self.candidates is None:
+            return []
+        return [self.candidates.by_source, self.candidates.always]
 
     @property
     def weights(self) -> list[tf.Variable]:

@@ -1,7 +1,7 @@
 """Searches translations of tokenized sources, or draws them at random, in the TensorFlow graph."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar, cast
 
 import keras
 import numpy as np
@@ -10,10 +10,14 @@ import tensorflow as tf
 from ..checks import integer
 from ..config import DecodingConfig, TransformerConfig
 from ..decoding import Constraints, Decodable, beam_search, greedy_search, sample
+from ..decoding.protocol import Hypotheses, Step
 from ..decoding.sampling import check_sampling
 from ..model_dir.shortlist_file import Shortlist
 from ..tensors import Dimension, Tensor
 from ..tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from .compiled_search import CompiledSearch
 
 Sources = Annotated[tf.RaggedTensor, "int32 (batch, None)"]
 # A nest of tensors.
@@ -108,6 +112,7 @@ class Candidates:
 
     def __init__(self, shortlist: Shortlist, vocab_size: int, also: range) -> None:
         self.vocab_size = vocab_size
+        self.num_also = len(also)
         self.by_source = keras.Variable(
             shortlist.by_source, trainable=False, dtype="int32", name="by_source"
         )
@@ -138,12 +143,14 @@ class SearchedModel(NamedTuple):
     Attributes:
         candidates: the tokens that translations may have; None for all.
         output_projection: computes the logits; None for the model's own.
+        compiled: searches the batches that fit one of its shapes; None for no such search.
     """
 
     model: TranslationModel
     decoding: DecodingConfig
     candidates: Candidates | None
     output_projection: keras.layers.Layer | None = None
+    compiled: "CompiledSearch | None" = None
 
     def most_tokens(self, source: Sources) -> Annotated[Tensor, "int32 (batch,)"]:
         """Returns how many tokens each translation may have, with its prefix and its end token."""
@@ -174,7 +181,7 @@ def search_tokens(
             the last tokens of a vocabulary.
         sampling: for translations drawn at random instead of searched.
     """
-    model, decoding, candidates, output_projection = searched
+    model, decoding, candidates, output_projection, compiled = searched
     beam_size = 1 if sampling else decoding.beam_size
     num_texts = source.nrows(tf.int32)
     width = tf.reduce_max(tf.concat([max_lengths, [1]], 0))
@@ -195,13 +202,10 @@ def search_tokens(
         if output_projection is not None:
             options["output_projection"] = output_projection
         step, state = model.start_decoding(source_ids, beam_size, **options)
-        constraints = Constraints(
-            repetition_penalty=decoding.repetition_penalty,
-            no_repeat_ngram_size=decoding.no_repeat_ngram_size,
-            min_length=decoding.min_length,
-            forbidden_ids=_FORBIDDEN_IDS[decoding.forbidden_tokens],
-            exactly_once=None if placeholders is None else tf.gather(placeholders, rows),
-            candidates=options.get("candidates"),
+        constraints = constraints_of(
+            decoding,
+            None if placeholders is None else tf.gather(placeholders, rows),
+            options.get("candidates"),
         )
         arguments: dict[str, Any] = dict(
             max_length=tf.reduce_max(limits),
@@ -222,30 +226,67 @@ def search_tokens(
                 top_p=sampling.top_p,
                 **arguments,
             )
-        elif beam_size == 1:
-            hypotheses = greedy_search(step, state, limits, **arguments)
         else:
-            hypotheses = beam_search(
-                step,
-                state,
-                limits,
-                beam_size=beam_size,
-                length_penalty=decoding.length_penalty,
-                n_best=n_best,
-                **arguments,
-            )
+            hypotheses = search_hypotheses(decoding, step, state, limits, n_best, **arguments)
         padding = [[0, 0], [0, 0], [0, width - tf.shape(hypotheses.token_ids)[2]]]
         return tf.pad(hypotheses.token_ids, padding), hypotheses.scores
 
+    function: Callable[[Tensor], tuple[Tensor, Tensor]] = search_batch
+    if prefix is not None or sampling is not None:
+        compiled = None
+    if compiled is not None:
+        function = compiled.or_plain(search_batch, source, max_lengths, n_best, placeholders, width)
     no_token_ids = tf.zeros([num_texts, n_best, width], tf.int32)
     no_scores = tf.zeros([num_texts, n_best])
     return map_in_length_batches(
-        search_batch,
+        function,
         tf.cast(source.row_lengths(), tf.int32),
         searched.most_tokens(source),
         (no_token_ids, no_scores),
-        max_rows=tf.maximum((num_texts + 1) // 2, MIN_TEXTS_PER_BATCH),
+        max_rows=_most_rows(num_texts) if compiled is None else compiled.max_rows,
         parallel_iterations=PARALLEL_SEARCHES,
+    )
+
+
+def _most_rows(num_texts: Tensor) -> Tensor:
+    return tf.maximum((num_texts + 1) // 2, MIN_TEXTS_PER_BATCH)
+
+
+def constraints_of(
+    decoding: DecodingConfig,
+    exactly_once: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None,
+    candidates: Annotated[Tensor, "int32 (number of candidates,)"] | None,
+) -> Constraints:
+    """Returns the constraints of a search, see `Constraints`."""
+    return Constraints(
+        repetition_penalty=decoding.repetition_penalty,
+        no_repeat_ngram_size=decoding.no_repeat_ngram_size,
+        min_length=decoding.min_length,
+        forbidden_ids=_FORBIDDEN_IDS[decoding.forbidden_tokens],
+        exactly_once=exactly_once,
+        candidates=candidates,
+    )
+
+
+def search_hypotheses(
+    decoding: DecodingConfig,
+    step: Step[Any],
+    state: Any,
+    max_lengths: Annotated[Tensor, "int32 (batch,)"],
+    n_best: int,
+    **arguments: Any,
+) -> Hypotheses:
+    """Searches by greedy or beam search, as the beam size says; see `beam_search`."""
+    if decoding.beam_size == 1:
+        return greedy_search(step, state, max_lengths, **arguments)
+    return beam_search(
+        step,
+        state,
+        max_lengths,
+        beam_size=decoding.beam_size,
+        length_penalty=decoding.length_penalty,
+        n_best=n_best,
+        **arguments,
     )
 
 

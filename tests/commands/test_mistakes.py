@@ -405,7 +405,7 @@ REFUSED = {
         ),
     ],
     "hugging-face": [("--precision", "int8-weights"), ("--signatures", "score"), ("--no-verify",)],
-    "onnx": [("--beam-size", 1), ("--languages", "en-de")],
+    "onnx": [("--beam-size", 1), ("--languages", "en-de"), ("--compile",)],
 }
 
 

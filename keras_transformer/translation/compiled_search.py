@@ -1,0 +1,244 @@
+"""The search of a batch as a program that XLA compiles, for each of a few shapes.
+
+A step of a search is hundreds of small operations, and starting them takes longer than computing
+them. A program starts once. Its tensors have fixed sizes, so that a batch is padded to the sizes of
+a program. A batch that fits none is searched as without programs.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ..tensors import Tensor, last_size
+from ..tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from .search import SearchedModel, Sources
+
+# The most candidates of a program besides those that any translation may have.
+_MOST_LISTED = 4096
+# Larger than any size.
+_NO_SIZE = 2**30
+
+Hypotheses = tuple[
+    Annotated[Tensor, "int32 (n, n_best, length)"], Annotated[Tensor, "float32 (n, n_best)"]
+]
+
+
+class SearchShapes(NamedTuple):
+    """The shapes for which searches are compiled: every length with every number of texts.
+
+    Attributes:
+        lengths: tokens of the longest source of a batch, with its end token.
+        batches: texts of a batch.
+    """
+
+    lengths: tuple[int, ...] = (16, 24, 32, 48, 64)
+    batches: tuple[int, ...] = (1, 16)
+
+    def up_to(self, max_length: int) -> "SearchShapes":
+        """Returns the shapes for a model, in ascending order: no source is longer than it reads."""
+        lengths = {min(length, max_length) for length in self.lengths}
+        return SearchShapes(tuple(sorted(lengths)), tuple(sorted(set(self.batches))))
+
+
+class CompiledSearch:
+    """Searches the batches that fit a shape by a program.
+
+    All shapes and all signatures of a SavedModel share one function, which TensorFlow compiles once
+    for each shape that it is called with.
+
+    Args:
+        searched: the model.
+        variables: the variables that a search reads. A program takes their values as arguments, so
+            that several may run side by side.
+        shapes: of the programs.
+    """
+
+    def __init__(
+        self,
+        searched: "SearchedModel",
+        variables: Sequence[keras.Variable],
+        shapes: SearchShapes,
+    ) -> None:
+        self._searched = searched
+        self._variables = list(variables)
+        self.shapes = shapes
+        self._functions: dict[tuple[object, ...], Callable[..., Hypotheses]] = {}
+
+    @property
+    def max_rows(self) -> int:
+        """The most texts of a batch."""
+        return max(self.shapes.batches)
+
+    def or_plain(
+        self,
+        plain: Callable[[Tensor], Hypotheses],
+        source: "Sources",
+        max_lengths: Annotated[Tensor, "int32 (batch,)"],
+        n_best: int,
+        placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None,
+        width: Tensor,
+    ) -> Callable[[Tensor], Hypotheses]:
+        """Returns a function like `plain`, which it calls for batches that fit no shape.
+
+        Args:
+            plain: takes the numbers of rows and returns tokens, padded to `width`, and scores.
+            source: see `search_tokens`, as the other arguments.
+        """
+        searched = self._searched
+        lengths = tf.cast(source.row_lengths(), tf.int32)
+
+        def search_batch(rows: Tensor) -> Hypotheses:
+            num_rows = tf.size(rows)
+            length = _smallest(self.shapes.lengths, tf.reduce_max(tf.gather(lengths, rows)))
+            # A batch that fills less than half of a program is faster without.
+            batch = _smallest(self.shapes.batches, num_rows)
+            fits = (length < _NO_SIZE) & (batch <= 2 * num_rows)
+            length = tf.where(fits, length, 1)
+            batch = tf.where(fits, batch, num_rows)
+            limits = tf.gather(max_lengths, rows)
+            fits &= tf.reduce_max(limits) <= self._most_tokens(length)
+            source_ids = tf.gather(source, rows).to_tensor()
+            candidates = None
+            if searched.candidates is not None:
+                candidates = searched.candidates.of(source_ids, None)
+                table = searched.candidates.by_source
+                num_listed = tf.minimum(batch * length * table.shape[1], _MOST_LISTED)
+                num_places = tf.minimum(
+                    searched.candidates.always.shape[0] + num_listed, searched.candidates.vocab_size
+                )
+                fits &= tf.size(candidates) <= num_places
+
+            def compiled() -> Hypotheses:
+                missing = batch - num_rows
+                inputs = {
+                    "source": tf.pad(
+                        source_ids, [[0, missing], [0, length - tf.shape(source_ids)[1]]]
+                    ),
+                    # A row of padding is finished before the first step.
+                    "max_lengths": tf.pad(limits, [[0, missing]]),
+                }
+                if placeholders is not None:
+                    inputs["placeholders"] = tf.pad(
+                        tf.gather(placeholders, rows), [[0, missing], [0, 0]]
+                    )
+                if candidates is not None:
+                    inputs["candidates"] = self._padded(candidates, num_places)
+                    inputs["num_candidates"] = tf.size(candidates)
+                weights = [variable.value for variable in self._variables]
+                token_ids, scores = self._function(n_best, inputs)(inputs, weights)
+                token_ids = token_ids[:num_rows, :, :width]
+                room = width - tf.shape(token_ids)[2]
+                return tf.pad(token_ids, [[0, 0], [0, 0], [0, room]]), scores[:num_rows]
+
+            return tf.cond(fits, compiled, lambda: plain(rows))
+
+        return search_batch
+
+    def _most_tokens(self, length: Tensor) -> Tensor:
+        """The most tokens of the translations of sources of a length."""
+        decoding, config = self._searched.decoding, self._searched.model.config
+        return tf.minimum(length + decoding.max_extra_tokens, config.max_length)
+
+    @property
+    def _num_last(self) -> int:
+        """The number of placeholders, which are the last of the candidates."""
+        candidates = self._searched.candidates
+        return 0 if candidates is None else candidates.num_also
+
+    def _padded(self, candidates: Tensor, num_places: Tensor) -> Tensor:
+        """Returns candidates with padding in front of the placeholders, in ascending order."""
+        missing = num_places - tf.size(candidates)
+        places = tf.range(num_places)
+        first_padding = tf.size(candidates) - self._num_last
+        return tf.gather(
+            candidates,
+            tf.where(
+                places < first_padding, places, tf.maximum(places - missing, first_padding - 1)
+            ),
+        )
+
+    def _function(self, n_best: int, inputs: dict[str, Tensor]) -> Callable[..., Hypotheses]:
+        key = (n_best, *inputs)
+        if key not in self._functions:
+            specs = {
+                name: tf.TensorSpec([None] * tensor.shape.rank, tensor.dtype)
+                for name, tensor in inputs.items()
+            }
+            if "placeholders" in specs:
+                specs["placeholders"] = tf.TensorSpec(
+                    [None, inputs["placeholders"].shape[1]], tf.bool
+                )
+            weights = [
+                tf.TensorSpec(variable.shape, variable.dtype) for variable in self._variables
+            ]
+            self._functions[key] = tf.function(
+                lambda inputs, weights: self._search(n_best, inputs, weights),
+                input_signature=[specs, weights],
+                autograph=False,
+                jit_compile=True,
+            )
+        return self._functions[key]
+
+    def _search(
+        self, n_best: int, inputs: dict[str, Tensor], weights: Sequence[Tensor]
+    ) -> Hypotheses:
+        from .search import constraints_of, search_hypotheses
+
+        searched = self._searched
+        candidates = inputs.get("candidates")
+        options: dict[str, Any] = {}
+        if candidates is not None:
+            options["candidates"] = candidates
+        if searched.output_projection is not None:
+            options["output_projection"] = searched.output_projection
+        max_length = self._most_tokens(tf.shape(inputs["source"])[1])
+        values = list(zip(self._variables, weights, strict=True))
+        with keras.StatelessScope(state_mapping=values):
+            step, state = searched.model.start_decoding(
+                inputs["source"],
+                searched.decoding.beam_size,
+                max_length=max_length,
+                **options,
+            )
+            if candidates is not None:
+                step = self._without_padding(step, inputs)
+            hypotheses = search_hypotheses(
+                searched.decoding,
+                step,
+                state,
+                inputs["max_lengths"],
+                n_best,
+                max_length=max_length,
+                start_id=Tokenizer.start_id,
+                end_id=Tokenizer.end_id,
+                constraints=constraints_of(
+                    searched.decoding, inputs.get("placeholders"), candidates
+                ),
+            )
+        return hypotheses.token_ids, hypotheses.scores
+
+    def _without_padding(self, step: Any, inputs: dict[str, Tensor]) -> Any:
+        """Returns a step that forbids the candidates that are padding."""
+        num_places = last_size(inputs["candidates"])
+        places = tf.range(num_places)
+        is_padding = (places >= inputs["num_candidates"] - self._num_last) & (
+            places < num_places - self._num_last
+        )
+        forbidden = tf.where(is_padding, np.float32(-np.inf), 0.0)
+
+        def masked(*arguments: Any) -> tuple[Tensor, Any]:
+            logits, state = step(*arguments)
+            return logits + forbidden, state
+
+        return masked
+
+
+def _smallest(sizes: Sequence[int], needed: Tensor) -> Tensor:
+    """Returns the smallest size that is large enough, or `_NO_SIZE`."""
+    known = tf.constant(sorted(sizes), tf.int32)
+    return tf.reduce_min(tf.where(known >= needed, known, _NO_SIZE))

@@ -1,0 +1,75 @@
+"""`export --compile`: a SavedModel that compiles searches answers as one that does not."""
+
+import logging
+import re
+
+import numpy as np
+import pytest
+from session_mode import SavedModelSession
+from test_servable import read_warmup_requests
+
+from keras_transformer.commands.main import main
+from keras_transformer.export.servable import XLA_FLAG, export_servable
+from keras_transformer.translation import Translator
+from keras_transformer.translation.compiled_search import SearchShapes
+
+SHORT = "Anna sees a tree."
+LONG = "the dog buys two apples. Zoë paints the bridge. my sister sees a tree. Anna greets Zoë."
+
+
+@pytest.fixture(scope="module")
+def compiled(tiny_model_dir, tmp_path_factory):
+    """Path of a SavedModel that compiles the search of one short text."""
+    path = tmp_path_factory.mktemp("compiled")
+    shapes = ["--compile", "--compile-lengths", "16", "--compile-batches", "1"]
+    options = ["--signatures", "translate", "score", "--no-verify", *shapes]
+    main(["export", "--model-dir", str(tiny_model_dir), "--output", str(path), *options])
+    return path / "1"
+
+
+def test_answers_are_those_of_a_plain_search(compiled, servable):
+    sessions = [SavedModelSession(path) for path in (compiled, servable)]
+    for texts in ([SHORT], [LONG], [""], [SHORT, LONG, ""], []):
+        answer, expected = (session("translate", {"text": texts}) for session in sessions)
+        assert list(answer["text"]) == list(expected["text"])
+        np.testing.assert_allclose(answer["score"], expected["score"], rtol=1e-4, atol=1e-5)
+    for session in sessions:
+        session.close()
+
+
+def test_a_server_warms_up_each_shape(compiled, tiny_model_dir):
+    requests = [log.predict_log.request for log in read_warmup_requests(compiled)]
+    texts = [
+        [text.decode() for text in request.inputs["text"].string_val]
+        for request in requests
+        if request.model_spec.signature_name == "translate"
+    ]
+    (text,) = texts[-1]
+    assert Translator.load(tiny_model_dir).num_tokens([text])[0] == 16
+
+
+def test_the_card_names_the_flag_of_the_server(compiled):
+    card = (compiled / "assets.extra" / "README.md").read_text()
+    (row,) = re.findall(r"\| Compiled searches \| (.*) \|", card)
+    assert row.startswith("batch sizes 1, padded to 16 source tokens;")
+    assert XLA_FLAG in row and "XLA compilation disabled" in row
+
+
+def test_shapes_need_the_option(fails, tmp_path):
+    options = ["export", "--model-dir", tmp_path, "--output", tmp_path / "out"]
+    message = fails(*options, "--compile-lengths", 16)
+    assert message.endswith("error: --compile-lengths needs --compile")
+    message = fails(*options, "--compile", "--compile-batches", 0)
+    assert "--compile-batches must be positive" in message
+
+
+@pytest.mark.slow
+def test_the_proof_compiles_each_shape(tiny_model_dir, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    translator = Translator.load(tiny_model_dir)
+    names = ["translate", "translate_n_best", "translate_document", "translate_tokens"]
+    path = export_servable(translator, tmp_path, signatures=names, shapes=SearchShapes())
+    assert "verified" in caplog.text
+    logs = read_warmup_requests(path)
+    # The model reads no more than 64 tokens.
+    assert len(logs) == len(names) * (4 + 5 * 2)

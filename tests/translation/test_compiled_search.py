@@ -1,0 +1,95 @@
+"""Compiled searches find the tokens that plain ones find."""
+
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_shortlist import random_shortlist
+
+from keras_transformer import Translator
+from keras_transformer.config import DecodingConfig
+from keras_transformer.translation.compiled_search import SearchShapes
+
+RESTRICTED = dict(
+    no_repeat_ngram_size=2, repetition_penalty=1.3, min_length=5, forbidden_tokens="unknown"
+)
+WORDS = "Anna the dog my sister Zoë sees buys paints greets a tree two apples bridge . ,".split()
+
+
+def random_texts(seed, number, most_words):
+    words = random.Random(seed)
+    return [" ".join(words.choices(WORDS, k=words.randint(0, most_words))) for _ in range(number)]
+
+
+def traced_search(translator, shapes, n_best=1):
+    """The search as a function of texts, compiled for shapes unless these are None."""
+
+    def search(texts):
+        translations = translator.graph.search(texts, n_best=n_best)
+        return translations.token_ids, translations.scores
+
+    with translator.graph.compiled(shapes):
+        signature = [tf.TensorSpec([None], tf.string)]
+        function = tf.function(search, input_signature=signature, autograph=False)
+        return function.get_concrete_function()
+
+
+def assert_same(translator, shapes, requests, n_best=1):
+    plain = traced_search(translator, None, n_best)
+    compiled = traced_search(translator, shapes, n_best)
+    for texts in requests:
+        expected_ids, expected_scores = plain(tf.constant(texts, tf.string))
+        token_ids, scores = compiled(tf.constant(texts, tf.string))
+        np.testing.assert_array_equal(token_ids, expected_ids)
+        np.testing.assert_allclose(scores, expected_scores, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_tokens_are_those_of_the_plain_search(beam_size, tiny_model_dir):
+    translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=beam_size))
+    # Some texts are too long for the program.
+    texts = ["", *random_texts(1, 60, most_words=8)]
+    assert_same(translator, SearchShapes((16,), (1,)), [[text] for text in texts])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_tokens_of_a_thousand_texts(beam_size, tiny_model_dir):
+    translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=beam_size))
+    texts = random_texts(2, 1000, most_words=24)
+    assert_same(translator, SearchShapes().up_to(64), [[text] for text in texts])
+
+
+@pytest.mark.slow
+def test_tokens_of_batches(tiny_model_dir):
+    translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=2))
+    # Batches that fill a shape, more and less than half of one, several, and none.
+    batches = [random_texts(number, number, most_words=14) for number in (4, 3, 2, 1, 9, 0, 31)]
+    assert_same(translator, SearchShapes((16, 48), (1, 4, 6)), batches)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("decoding", "n_best", "has_shortlist"),
+    [
+        (dict(beam_size=4), 4, False),
+        (dict(beam_size=1), 1, True),
+        (dict(beam_size=4), 2, True),
+        (dict(beam_size=1, **RESTRICTED), 1, False),
+        (dict(beam_size=3, **RESTRICTED), 3, True),
+        (dict(beam_size=1, placeholders=True), 1, False),
+        (dict(beam_size=3, placeholders=True), 2, True),
+    ],
+)
+def test_tokens_of_other_searches(decoding, n_best, has_shortlist, tiny_model_dir):
+    translator = Translator.load(tiny_model_dir, DecodingConfig(**decoding))
+    if has_shortlist:
+        shortlist = random_shortlist(translator.tokenizers.target.vocab_size)
+        translator = Translator(
+            translator.model, translator.tokenizers, translator.decoding, shortlist=shortlist
+        )
+    texts = random_texts(5, 40, most_words=8)
+    texts += ["see https://a.org/b and <b>two</b> apples", "%s", "Anna sees {name} www.a.org"]
+    requests = [[text] for text in texts] + [texts[i : i + 3] for i in range(0, 40, 3)]
+    assert_same(translator, SearchShapes((16,), (1, 3)), requests, n_best)
