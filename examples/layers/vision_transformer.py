@@ -56,7 +56,7 @@ def build_model(d_model=64):
 
 def main():
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=20)
     epochs = parser.parse_args().epochs
 
     keras.utils.set_random_seed(1)
