@@ -162,8 +162,8 @@ def verify(
     functions: Mapping[SignatureName, Any],
     signatures: Mapping[SignatureName, Signature] = SIGNATURES,
     precision: str = "float32",
-    python: str = sys.executable,
     more: Mapping[SignatureName, Sequence[dict[str, tf.Tensor]]] | None = None,
+    python: str = sys.executable,
 ) -> None:
     """Checks a SavedModel in session mode, as TensorFlow Serving loads it, in a process of its own.
 
@@ -180,9 +180,9 @@ def verify(
             with the translator.
         signatures: what they are, by the same names.
         precision: that of the translator.
+        more: requests to signatures besides `TEXTS`. Defaults to None: there are none.
         python: the interpreter that runs it, which may have other releases of TensorFlow and
             tensorflow-text. Defaults to the one of this process.
-        more: requests to signatures besides `TEXTS`.
 
     Raises:
         VerificationError: It cannot be loaded, holds an operation that a model server does not

@@ -153,7 +153,7 @@ def export_servable(
         if verified:
             # What is compiled is compared with what is not.
             plain = servable if shapes is None else Servable(translator, chosen)
-            verify(directory, plain.functions, chosen, translator.precision, more=requests)
+            verify(directory, plain.functions, chosen, translator.precision, requests)
         card = model_card(translator, directory, chosen, facts or Facts(), shapes)
         (directory / CARD).write_text(card, encoding="utf-8")
 
