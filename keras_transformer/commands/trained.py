@@ -231,7 +231,11 @@ class UnknownCharacters:
             if isinstance(text, bytes):
                 text = text.decode(errors="replace")
             letters = [letter for letter in self._normalized(text) if letter.isalpha()]
-            num_unknown = sum(letter not in self._known for letter in letters)
+            num_unknown = sum(
+                # A vocabulary may lack capitals of a script that it knows.
+                not {letter, letter.lower()} & self._known
+                for letter in letters
+            )
             if 2 * num_unknown > len(letters):
                 place = f"{file}, line {number}" if file else f"line {number}"
                 script = name_of_script(main_script(letters))

@@ -23,6 +23,13 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"keras-transformer {__version__}\n"
 
 
+def test_a_command_without_a_name_is_the_help(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: keras-transformer COMMAND ...")
+
+
 def test_help_imports_nothing_heavy():
     code = (
         "import sys; sys.argv = ['keras-transformer', '--help']; import "

@@ -31,7 +31,6 @@ VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
 @pytest.mark.parametrize(
     "command, message",
     [
-        ("", "the following arguments are required: COMMAND (see keras-transformer --help)"),
         ("trian --source a.en", "argument COMMAND: invalid choice: 'trian'"),
         (
             "translate",
