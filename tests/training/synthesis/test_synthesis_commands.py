@@ -126,7 +126,7 @@ def test_without_a_reference_and_among_equals_the_most_probable_is_chosen():
         (["--source", "de", "--metric", "chrf"], "--metric needs --target"),
         (
             ["--source", "de", "--target", "de", "--n-best", "5"],
-            "--n-best must be at most the beam size 4",
+            "--n-best must be at most decoding.beam_size=4",
         ),
         (["--source", "de", "--target", "short"], "de has 48, short has 1"),
     ],
