@@ -39,7 +39,7 @@ test-beam: $(VENV)-beam/installed
 # JAX compiles every operation of a test anew, so that it has fewer of them, and no time for optimizing what it compiles.
 # PyTorch's threads wait for each other in loops: each of the two processes has one.
 LIGHT_TESTS := tests/package/light_install.py tests/package/test_loss_metrics_schedule.py tests/package/test_masks.py \
-	tests/examples/test_layer_examples.py tests/examples/test_layers_page.py
+	tests/examples/test_layers_page.py
 LIGHT_TESTS_jax := tests/layers/test_encoder_decoder_layers.py tests/layers/test_keras_idioms.py \
 	tests/layers/test_layer_normalization.py tests/layers/test_tied_projection.py tests/layers/test_blocks_page.py \
 	tests/layers/test_positional_embedding.py tests/layers/test_multi_head_attention.py::test_equals_numpy \
@@ -48,8 +48,9 @@ LIGHT_TESTS_jax := tests/layers/test_encoder_decoder_layers.py tests/layers/test
 	tests/decoding/test_search_in_graphs.py::test_a_compiled_search_equals_a_plain_one
 # On the newest Keras alone.
 NEWEST_TESTS_jax := tests/layers/test_masked_positions.py tests/layers/test_position_schemes.py \
-	tests/layers/test_positional_encoding.py tests/layers/test_score_bias.py
-LIGHT_TESTS_torch := $(wildcard tests/layers/test_*.py) $(wildcard tests/decoding/test_*.py) \
+	tests/layers/test_positional_encoding.py tests/layers/test_score_bias.py \
+	tests/examples/test_layer_examples.py::test_a_short_run_learns_something[training_loops]
+LIGHT_TESTS_torch := tests/examples/test_layer_examples.py $(wildcard tests/layers/test_*.py) $(wildcard tests/decoding/test_*.py) \
 	tests/interchange/test_keras_attention.py tests/interchange/test_pytorch.py \
 	tests/models/test_generation.py tests/models/test_transformer_model.py \
 	tests/models/test_ways_to_decode.py tests/models/test_full_passes.py tests/models/test_token_stream.py
