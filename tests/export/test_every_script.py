@@ -60,7 +60,6 @@ def model_dir(tmp_path_factory):
         "training.label_smoothing=0",
         "training.subword_samples=3",
         "tokenizer.vocab_size=480",
-        "data.terms=0.6",
         "decoding.placeholders=true",
         "decoding.beam_size=2",
     ]
@@ -85,12 +84,14 @@ def test_a_document_is_translated_sentence_by_sentence(translator):
     assert document.text == f"{PAIRS[FIRST]} {PAIRS[LAST]}\n{PAIRS[SECOND]}"
 
 
-def test_a_glossary_is_followed(model_dir):
+def test_kept_text_comes_back_as_it_is(model_dir):
     decoding = ModelDir(model_dir).read_config().decoding
-    glossary = {"الكَلْب": "कुत्ता", "👩🏽‍🚀": "👩🏽‍🚀 स्त्री", "𠮷": "𠮷𩸽"}
-    translator = Translator.load(model_dir, dataclasses.replace(decoding, terms=glossary))
-    assert translator([*PAIRS]) == [*PAIRS.values()]
-    assert [row.count("{term}") for row in translator.tokenize([FIRST, LAST])] == [1, 0]
+    kept = ["👩🏽‍🚀", "الوَلَد", "𠮷"]
+    translator = Translator.load(model_dir, dataclasses.replace(decoding, keep=kept))
+    texts = [text for text in PAIRS if text.split()[0] in kept]
+    assert len(texts) == 36
+    for text, translation in zip(texts, translator(texts), strict=True):
+        assert translation.count(text.split()[0]) == 1
 
 
 def test_a_saved_model_answers_the_same_in_a_session(translator, tmp_path):
