@@ -82,6 +82,10 @@ def run_translate(options: argparse.Namespace) -> None:
     """Translate a file or standard input, line by line."""
     check_needs(options, SAMPLING, "sample")
     check_outputs(options, [options.output] if options.output else [])
+    reads_file = options.source not in (None, "-")
+    source_name = options.source if reads_file else "standard input"
+    if reads_file:
+        _require_uncompressed(options.source)
     check_needs(options, ["language"], "documents")
     if options.sample and (options.n_best or 1) > 1:
         raise ConfigError("give either --sample or --n-best")
@@ -91,11 +95,7 @@ def run_translate(options: argparse.Namespace) -> None:
         raise ConfigError("--documents cannot be combined with --sample, --n-best or --prefix")
     trained = read_trained(options.model_dir, options)
     check_n_best(options.n_best or 1, trained, options)
-    reads_file = options.source not in (None, "-")
-    source_name = options.source if reads_file else "standard input"
-    if reads_file:
-        _require_uncompressed(options.source)
-    else:
+    if not reads_file:
         standard_input()
     translator = load_translator(trained)
     from ..model_dir.files import replacing

@@ -138,8 +138,8 @@ class Forms:
 
     def __init__(self) -> None:
         self.changed = {form.lower(): 0 for form in _NORMAL_FORMS}
-        self._counts = collections.Counter[str]()
-        self._examples = collections.defaultdict[str, list[str]](list)
+        self._scripts = Examples()
+        self._forms_of_chinese = Examples()
 
     def add(self, sentences: Sequence[str], shard: Shard, first_line: int, side: int) -> None:
         """Counts consecutive sentences of a shard."""
@@ -150,43 +150,58 @@ class Forms:
                 for form in _NORMAL_FORMS:
                     self.changed[form.lower()] += not unicodedata.is_normalized(form, sentence)
                 script = main_script([sentence])
-            found = set[str]() if script is None else {script}
+            if script is None:
+                continue
+            file = shard.target_name if side else shard.source_name
+            self._scripts.count(script, f"{file}:{first_line + place}")
             if script == "Hani":
-                found |= forms_of_chinese(sentence)
-            for name in found:
-                self._counts[name] += 1
-                if len(self._examples[name]) < _EXAMPLES:
-                    file = shard.target_name if side else shard.source_name
-                    self._examples[name].append(f"{file}:{first_line + place}")
+                for chinese in forms_of_chinese(sentence):
+                    self._forms_of_chinese.count(chinese, f"{file}:{first_line + place}")
 
     def chinese(self) -> dict[str, dict[str, Any]]:
         """Returns the numbers of sentences in simplified and in traditional Chinese.
 
         A sentence that mixes them counts for both. Sentences of Japanese do not count.
         """
-        if self._is_japanese():
-            return {form: {"sentences": 0, "examples": []} for form in _FORMS_OF_CHINESE}
+        forms = Examples() if self._is_japanese() else self._forms_of_chinese
         return {
-            form: {"sentences": self._counts[form], "examples": self._examples[form]}
+            form: {"sentences": forms.counts[form], "examples": forms.places[form]}
             for form in _FORMS_OF_CHINESE
         }
 
-    def _is_japanese(self) -> bool:
-        return self._counts["Jpan"] > _LEAST_SHARE_OF_KANA * self._counts["Hani"]
-
     def scripts(self) -> list[dict[str, Any]]:
         """Returns the scripts with their numbers of sentences, the most common first."""
-        counts = self._counts.copy()
-        for form in _FORMS_OF_CHINESE:
-            counts.pop(form, None)
+        counts = self._scripts.counts.copy()
         if self._is_japanese():
             # Sentences of Japanese that happen to have kanji only.
             counts["Jpan"] += counts.pop("Hani", 0)
         return [
-            {"script": script, "sentences": number, "examples": self._examples[script] if i else []}
+            {
+                "script": script,
+                "sentences": number,
+                "examples": self._scripts.places[script] if i else [],
+            }
             for i, (script, number) in enumerate(counts.most_common())
             if number
         ]
+
+    def _is_japanese(self) -> bool:
+        counts = self._scripts.counts
+        least = _LEAST_SHARE_OF_KANA * (counts["Jpan"] + counts["Hani"])
+        return counts["Jpan"] > 0 and counts["Jpan"] >= least
+
+
+class Examples:
+    """Counts sentences of several kinds, and keeps the places of the first ones of each kind."""
+
+    def __init__(self) -> None:
+        self.counts = collections.Counter[str]()
+        self.places = collections.defaultdict[str, list[str]](list)
+
+    def count(self, kind: str, place: str) -> None:
+        self.counts[kind] += 1
+        if len(self.places[kind]) < _EXAMPLES:
+            self.places[kind].append(place)
 
 
 def _describe(lengths: collections.Counter[int]) -> dict[str, Any]:

@@ -26,8 +26,9 @@ RECOMMENDED = DataConfig(
     max_characters=1000, max_length_ratio=9.0, remove_copies=True, remove_duplicates=True
 )
 
-# How many times as likely another language must be. It leaves out none of 15,000 short sentences of
-# Tatoeba in English, Chinese, Japanese, Arabic and Thai, and 97% of English ones among German.
+# How many times as likely another language must be. With 30, no short sentence of Tatoeba in
+# English, Chinese, Japanese, Arabic or Thai was left out, and nearly all German captions were where
+# English was asked for.
 _TIMES_AS_LIKELY = 30
 
 
