@@ -9,7 +9,7 @@ from test_shortlist import random_shortlist
 
 from keras_transformer import Translator
 from keras_transformer.config import DecodingConfig
-from keras_transformer.translation.compiled_search import SearchShapes
+from keras_transformer.translation.compiled_search import CompiledSearch, SearchShapes
 
 RESTRICTED = dict(
     no_repeat_ngram_size=2, repetition_penalty=1.3, min_length=5, forbidden_tokens="unknown"
@@ -51,6 +51,28 @@ def test_tokens_are_those_of_the_plain_search(beam_size, tiny_model_dir):
     # Some texts are too long for the program.
     texts = ["", *random_texts(1, 60, most_words=8)]
     assert_same(translator, SearchShapes((16,), (1,)), [[text] for text in texts])
+
+
+def test_batches_that_fit_a_shape_do_not_use_the_plain_search(tiny_model_dir, monkeypatch):
+    or_plain = CompiledSearch.or_plain
+
+    def or_error(self, plain, *arguments):
+        def failing(rows):
+            with tf.control_dependencies([tf.debugging.Assert(False, ["plain"])]):
+                return plain(tf.identity(rows))
+
+        return or_plain(self, failing, *arguments)
+
+    monkeypatch.setattr(CompiledSearch, "or_plain", or_error)
+    translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=1))
+    search = traced_search(translator, SearchShapes((16,), (1, 6)))
+    short, long = "Anna sees a tree.", "Anna sees a tree. " * 6
+    for texts in ([short], [""], [short] * 3, [short] * 6):
+        search(tf.constant(texts))
+    # Too long, and less than half of six texts.
+    for texts in ([long], [short] * 2):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="plain"):
+            search(tf.constant(texts))
 
 
 @pytest.mark.slow
