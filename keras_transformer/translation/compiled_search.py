@@ -6,7 +6,7 @@ a program. A batch that fits none is searched as without programs.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import keras
 import numpy as np
@@ -14,9 +14,7 @@ import tensorflow as tf
 
 from ..tensors import Tensor, last_size
 from ..tokenizers import Tokenizer
-
-if TYPE_CHECKING:
-    from .search import SearchedModel, Sources
+from .search import SearchedModel, Sources, constraints_of, search_hypotheses
 
 # The most candidates of a program besides those that any translation may have.
 _MOST_LISTED = 4096
@@ -60,7 +58,7 @@ class CompiledSearch:
 
     def __init__(
         self,
-        searched: "SearchedModel",
+        searched: SearchedModel,
         variables: Sequence[keras.Variable],
         shapes: SearchShapes,
     ) -> None:
@@ -77,7 +75,7 @@ class CompiledSearch:
     def or_plain(
         self,
         plain: Callable[[Tensor], Hypotheses],
-        source: "Sources",
+        source: Sources,
         max_lengths: Annotated[Tensor, "int32 (batch,)"],
         n_best: int,
         placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None,
@@ -187,8 +185,6 @@ class CompiledSearch:
     def _search(
         self, n_best: int, inputs: dict[str, Tensor], weights: Sequence[Tensor]
     ) -> Hypotheses:
-        from .search import constraints_of, search_hypotheses
-
         searched = self._searched
         candidates = inputs.get("candidates")
         options: dict[str, Any] = {}

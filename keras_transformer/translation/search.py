@@ -233,6 +233,7 @@ def search_tokens(
 
     function: Callable[[Tensor], tuple[Tensor, Tensor]] = search_batch
     if prefix is not None or sampling is not None:
+        # These are not compiled; docs/compiling.md says why.
         compiled = None
     if compiled is not None:
         function = compiled.or_plain(search_batch, source, max_lengths, n_best, placeholders, width)
@@ -243,13 +244,13 @@ def search_tokens(
         tf.cast(source.row_lengths(), tf.int32),
         searched.most_tokens(source),
         (no_token_ids, no_scores),
-        max_rows=_most_rows(num_texts) if compiled is None else compiled.max_rows,
+        max_rows=(
+            tf.maximum((num_texts + 1) // 2, MIN_TEXTS_PER_BATCH)
+            if compiled is None
+            else compiled.max_rows
+        ),
         parallel_iterations=PARALLEL_SEARCHES,
     )
-
-
-def _most_rows(num_texts: Tensor) -> Tensor:
-    return tf.maximum((num_texts + 1) // 2, MIN_TEXTS_PER_BATCH)
 
 
 def constraints_of(
