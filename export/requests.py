@@ -120,7 +120,7 @@ def requests_of_shapes(
         shorter = length
         if len(places) == 0:
             continue
-        for batch in shapes.batches:
+        for batch in shapes.batch_sizes:
             texts = [beginnings[places[-1]]] * batch
             if "token_id" in signature.inputs:
                 requests.append({"token_id": tf.constant(translator.token_ids(texts), tf.int32)})

@@ -217,7 +217,7 @@ def model_card(
         properties["Tag"] = f"{decoding.tag}, in front of every source"
     if shapes is not None:
         properties["Compiled searches"] = (
-            f"batch sizes {_one_of(shapes.batches)}, padded to {_one_of(shapes.lengths)} "
+            f"batch sizes {_one_of(shapes.batch_sizes)}, padded to {_one_of(shapes.lengths)} "
             f"source tokens; start TensorFlow Serving with `{XLA_FLAG}`, or it does not load "
             f"this model: `INTERNAL: {DISABLED}`"
         )

@@ -126,7 +126,7 @@ def _search_shapes(options: argparse.Namespace) -> "SearchShapes | None":
         return None
     default = SearchShapes()
     lengths = options.compile_lengths or default.lengths
-    return SearchShapes(tuple(lengths), tuple(options.compile_batches or default.batches))
+    return SearchShapes(tuple(lengths), tuple(options.compile_batches or default.batch_sizes))
 
 
 def _facts(options: argparse.Namespace, model_dir: "ModelDir") -> "Facts":

@@ -2,7 +2,7 @@
 
 A step of a search is hundreds of small operations, and starting them takes longer than computing
 them. A program starts once. Its tensors have fixed sizes, so that a batch is padded to the sizes of
-a program. A batch that fits none is searched as without programs.
+a program. A batch that fits no program uses the plain search.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,10 +18,12 @@ from .search import SearchedModel, Sources, constraints_of, search_hypotheses
 
 # The most candidates of a program besides those that any translation may have.
 _MOST_LISTED = 4096
+# A request of more batches of the largest size than this uses the plain search.
+_MOST_BATCHES = 4
 # Larger than any size.
 _NO_SIZE = 2**30
 
-Hypotheses = tuple[
+TokensAndScores = tuple[
     Annotated[Tensor, "int32 (n, n_best, length)"], Annotated[Tensor, "float32 (n, n_best)"]
 ]
 
@@ -31,23 +33,23 @@ class SearchShapes(NamedTuple):
 
     Attributes:
         lengths: tokens of the longest source of a batch, with its end token.
-        batches: texts of a batch.
+        batch_sizes: texts of a batch.
     """
 
     lengths: tuple[int, ...] = (16, 24, 32, 48, 64)
-    batches: tuple[int, ...] = (1, 16)
+    batch_sizes: tuple[int, ...] = (1, 16)
 
     def up_to(self, max_length: int) -> "SearchShapes":
         """Returns the shapes for a model, in ascending order: no source is longer than it reads."""
         lengths = {min(length, max_length) for length in self.lengths}
-        return SearchShapes(tuple(sorted(lengths)), tuple(sorted(set(self.batches))))
+        return SearchShapes(tuple(sorted(lengths)), tuple(sorted(set(self.batch_sizes))))
 
 
 class CompiledSearch:
     """Searches the batches that fit a shape by a program.
 
-    All shapes and all signatures of a SavedModel share one function, which TensorFlow compiles once
-    for each shape that it is called with.
+    The signatures of a SavedModel share one function for each number of translations and set of
+    inputs. TensorFlow compiles it once for each shape that it is called with.
 
     Args:
         searched: the model.
@@ -65,37 +67,47 @@ class CompiledSearch:
         self._searched = searched
         self._variables = list(variables)
         self.shapes = shapes
-        self._functions: dict[tuple[object, ...], Callable[..., Hypotheses]] = {}
+        self._functions: dict[tuple[object, ...], Callable[..., TokensAndScores]] = {}
 
-    @property
-    def max_rows(self) -> int:
-        """The most texts of a batch."""
-        return max(self.shapes.batches)
+    def max_rows(self, num_texts: Tensor, otherwise: Tensor) -> Tensor:
+        """Returns the most texts of a batch.
 
-    def or_plain(
+        A request of many texts is not divided into batches of a program's size: a large batch in
+        the plain search is faster than many small ones.
+
+        Args:
+            num_texts: of the request.
+            otherwise: the most texts of a batch of the plain search.
+        """
+        largest = max(self.shapes.batch_sizes)
+        return tf.where(num_texts <= _MOST_BATCHES * largest, largest, otherwise)
+
+    def with_fallback(
         self,
-        plain: Callable[[Tensor], Hypotheses],
+        plain: Callable[[Tensor], TokensAndScores],
         source: Sources,
         max_lengths: Annotated[Tensor, "int32 (batch,)"],
         n_best: int,
         placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None,
         width: Tensor,
-    ) -> Callable[[Tensor], Hypotheses]:
+    ) -> Callable[[Tensor], TokensAndScores]:
         """Returns a function like `plain`, which it calls for batches that fit no shape.
 
         Args:
             plain: takes the numbers of rows and returns tokens, padded to `width`, and scores.
-            source: see `search_tokens`, as the other arguments.
+            source: see `search_tokens`, as for the arguments that follow.
+            width: int32 (). The length that the tokens of all batches are padded to.
         """
         searched = self._searched
         lengths = tf.cast(source.row_lengths(), tf.int32)
 
-        def search_batch(rows: Tensor) -> Hypotheses:
+        def search_batch(rows: Tensor) -> TokensAndScores:
             num_rows = tf.size(rows)
             length = _smallest(self.shapes.lengths, tf.reduce_max(tf.gather(lengths, rows)))
-            # A batch that fills less than half of a program is faster without.
-            batch = _smallest(self.shapes.batches, num_rows)
+            # A batch that fills less than half of a program is faster in the plain search.
+            batch = _smallest(self.shapes.batch_sizes, num_rows)
             fits = (length < _NO_SIZE) & (batch <= 2 * num_rows)
+            # Without a program, sizes that no product below can exceed int32 with.
             length = tf.where(fits, length, 1)
             batch = tf.where(fits, batch, num_rows)
             limits = tf.gather(max_lengths, rows)
@@ -111,7 +123,7 @@ class CompiledSearch:
                 )
                 fits &= tf.size(candidates) <= num_places
 
-            def compiled() -> Hypotheses:
+            def compiled() -> TokensAndScores:
                 missing = batch - num_rows
                 inputs = {
                     "source": tf.pad(
@@ -143,16 +155,19 @@ class CompiledSearch:
         return tf.minimum(length + decoding.max_extra_tokens, config.max_length)
 
     @property
-    def _num_last(self) -> int:
-        """The number of placeholders, which are the last of the candidates."""
+    def _num_placeholders(self) -> int:
+        """How many of the candidates are placeholders; these are the last ones."""
         candidates = self._searched.candidates
         return 0 if candidates is None else candidates.num_also
 
     def _padded(self, candidates: Tensor, num_places: Tensor) -> Tensor:
-        """Returns candidates with padding in front of the placeholders, in ascending order."""
+        """Returns candidates with padding in front of the placeholders.
+
+        The padding repeats the last candidate before it, because candidates ascend.
+        """
         missing = num_places - tf.size(candidates)
         places = tf.range(num_places)
-        first_padding = tf.size(candidates) - self._num_last
+        first_padding = tf.size(candidates) - self._num_placeholders
         return tf.gather(
             candidates,
             tf.where(
@@ -160,7 +175,7 @@ class CompiledSearch:
             ),
         )
 
-    def _function(self, n_best: int, inputs: dict[str, Tensor]) -> Callable[..., Hypotheses]:
+    def _function(self, n_best: int, inputs: dict[str, Tensor]) -> Callable[..., TokensAndScores]:
         key = (n_best, *inputs)
         if key not in self._functions:
             specs = {
@@ -184,7 +199,7 @@ class CompiledSearch:
 
     def _search(
         self, n_best: int, inputs: dict[str, Tensor], weights: Sequence[Tensor]
-    ) -> Hypotheses:
+    ) -> TokensAndScores:
         searched = self._searched
         candidates = inputs.get("candidates")
         options: dict[str, Any] = {}
@@ -222,14 +237,14 @@ class CompiledSearch:
         """Returns a step that forbids the candidates that are padding."""
         num_places = last_size(inputs["candidates"])
         places = tf.range(num_places)
-        is_padding = (places >= inputs["num_candidates"] - self._num_last) & (
-            places < num_places - self._num_last
+        is_padding = (places >= inputs["num_candidates"] - self._num_placeholders) & (
+            places < num_places - self._num_placeholders
         )
         forbidden = tf.where(is_padding, np.float32(-np.inf), 0.0)
 
         def masked(*arguments: Any) -> tuple[Tensor, Any]:
             logits, state = step(*arguments)
-            return logits + forbidden, state
+            return logits + tf.cast(forbidden, logits.dtype), state
 
         return masked
 

@@ -236,19 +236,20 @@ def search_tokens(
         # These are not compiled; docs/compiling.md says why.
         compiled = None
     if compiled is not None:
-        function = compiled.or_plain(search_batch, source, max_lengths, n_best, placeholders, width)
+        function = compiled.with_fallback(
+            search_batch, source, max_lengths, n_best, placeholders, width
+        )
     no_token_ids = tf.zeros([num_texts, n_best, width], tf.int32)
     no_scores = tf.zeros([num_texts, n_best])
+    max_rows = tf.maximum((num_texts + 1) // 2, MIN_TEXTS_PER_BATCH)
+    if compiled is not None:
+        max_rows = compiled.max_rows(num_texts, otherwise=max_rows)
     return map_in_length_batches(
         function,
         tf.cast(source.row_lengths(), tf.int32),
         searched.most_tokens(source),
         (no_token_ids, no_scores),
-        max_rows=(
-            tf.maximum((num_texts + 1) // 2, MIN_TEXTS_PER_BATCH)
-            if compiled is None
-            else compiled.max_rows
-        ),
+        max_rows=max_rows,
         parallel_iterations=PARALLEL_SEARCHES,
     )
 

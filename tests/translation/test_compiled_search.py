@@ -35,6 +35,13 @@ def traced_search(translator, shapes, n_best=1):
         return function.get_concrete_function()
 
 
+def with_shortlist(translator):
+    shortlist = random_shortlist(translator.tokenizers.target.vocab_size)
+    return Translator(
+        translator.model, translator.tokenizers, translator.decoding, shortlist=shortlist
+    )
+
+
 def assert_same(translator, shapes, requests, n_best=1):
     plain = traced_search(translator, None, n_best)
     compiled = traced_search(translator, shapes, n_best)
@@ -54,25 +61,43 @@ def test_tokens_are_those_of_the_plain_search(beam_size, tiny_model_dir):
 
 
 def test_batches_that_fit_a_shape_do_not_use_the_plain_search(tiny_model_dir, monkeypatch):
-    or_plain = CompiledSearch.or_plain
+    with_fallback = CompiledSearch.with_fallback
 
-    def or_error(self, plain, *arguments):
+    def with_error(self, plain, *arguments):
         def failing(rows):
             with tf.control_dependencies([tf.debugging.Assert(False, ["plain"])]):
                 return plain(tf.identity(rows))
 
-        return or_plain(self, failing, *arguments)
+        return with_fallback(self, failing, *arguments)
 
-    monkeypatch.setattr(CompiledSearch, "or_plain", or_error)
+    monkeypatch.setattr(CompiledSearch, "with_fallback", with_error)
     translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=1))
     search = traced_search(translator, SearchShapes((16,), (1, 6)))
     short, long = "Anna sees a tree.", "Anna sees a tree. " * 6
-    for texts in ([short], [""], [short] * 3, [short] * 6):
+    for texts in ([short], [""], [short] * 3, [short] * 6, [short] * 24):
         search(tf.constant(texts))
-    # Too long, and less than half of six texts.
-    for texts in ([long], [short] * 2):
+    # Too long, less than half of six texts, and so many that large batches are faster.
+    for texts in ([long], [short] * 2, [short] * 25):
         with pytest.raises(tf.errors.InvalidArgumentError, match="plain"):
             search(tf.constant(texts))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["bfloat16", "int8-weights"])
+@pytest.mark.parametrize("has_shortlist", [False, True])
+def test_other_precisions_are_compiled(precision, has_shortlist, tiny_model_dir):
+    decoding = DecodingConfig(beam_size=3)
+    translator = Translator.load(tiny_model_dir, decoding, precision=precision)
+    if has_shortlist:
+        translator = with_shortlist(translator)
+    search = traced_search(translator, SearchShapes((16,), (1,)))
+    plain = traced_search(translator, None)
+    num_equal = 0
+    for text in random_texts(3, 20, most_words=8):
+        (token_ids, _), (expected_ids, _) = search(tf.constant([text])), plain(tf.constant([text]))
+        num_equal += np.array_equal(token_ids, expected_ids)
+    # With bfloat16, rounding decides between tokens of nearly equal probability.
+    assert num_equal >= {"int8-weights": 20, "bfloat16": 15}[precision]
 
 
 @pytest.mark.slow
@@ -107,10 +132,7 @@ def test_tokens_of_batches(tiny_model_dir):
 def test_tokens_of_other_searches(decoding, n_best, has_shortlist, tiny_model_dir):
     translator = Translator.load(tiny_model_dir, DecodingConfig(**decoding))
     if has_shortlist:
-        shortlist = random_shortlist(translator.tokenizers.target.vocab_size)
-        translator = Translator(
-            translator.model, translator.tokenizers, translator.decoding, shortlist=shortlist
-        )
+        translator = with_shortlist(translator)
     texts = random_texts(5, 40, most_words=8)
     texts += ["see https://a.org/b and <b>two</b> apples", "%s", "Anna sees {name} www.a.org"]
     requests = [[text] for text in texts] + [texts[i : i + 3] for i in range(0, 40, 3)]
