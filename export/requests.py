@@ -99,14 +99,27 @@ _BFLOAT16 = _Rounding(2**-7, 2**-6)
 _MAX_NUDGES = 32
 _MAX_SECONDS = 3600
 _PROGRAM = pathlib.Path(__file__).with_name("session_mode.py")
+# Where TensorFlow Serving looks for the requests to warm up by.
+WARMUP = pathlib.PurePath("assets.extra", "tf_serving_warmup_requests")
 
 _log = logging.getLogger(__name__)
 
 
-def requests_of_shapes(
+def requests_that_compile(
+    translator: Translator, shapes: SearchShapes, signatures: Mapping[SignatureName, Signature]
+) -> dict[SignatureName, list[dict[str, tf.Tensor]]]:
+    """Returns requests that compile every shape, by the names of the signatures that search."""
+    return {
+        name: _requests_of_shapes(translator, shapes, signature)
+        for name, signature in signatures.items()
+        if signature.is_compilable
+    }
+
+
+def _requests_of_shapes(
     translator: Translator, shapes: SearchShapes, signature: Signature
 ) -> list[dict[str, tf.Tensor]]:
-    """Returns requests to a signature of which each is searched by another program.
+    """Returns requests to a signature, each for another shape.
 
     A shape that no text has, since a tag alone is longer, has no request.
     """
@@ -139,7 +152,7 @@ def write_warmup_requests(
     Args:
         more: requests to signatures besides.
     """
-    path = pathlib.Path(saved_model, "assets.extra", "tf_serving_warmup_requests")
+    path = pathlib.Path(saved_model, WARMUP)
     path.parent.mkdir(exist_ok=True)
     # Signatures with the same function are one graph, which is warmed up once.
     chosen: dict[object, SignatureName] = {}
@@ -155,6 +168,21 @@ def write_warmup_requests(
                 ]
                 request = {"model_spec": {"signature_name": name}, "inputs": inputs}
                 writer.write(_PredictionLog(predict_log={"request": request}).SerializeToString())
+
+
+def read_warmup_requests(
+    saved_model: str | os.PathLike[str],
+) -> list[tuple[str, dict[str, tf.Tensor]]]:
+    """Returns the requests that TensorFlow Serving warms up by: a signature's name and inputs."""
+    path = pathlib.Path(saved_model, WARMUP)
+    if not path.is_file():
+        return []
+    requests = []
+    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+        request = _PredictionLog.FromString(record).predict_log.request
+        inputs = {part.key: tf.constant(tf.make_ndarray(part.value)) for part in request.inputs}
+        requests.append((request.model_spec.signature_name, inputs))
+    return requests
 
 
 def verify(

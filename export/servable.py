@@ -21,7 +21,7 @@ from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
 from keras_transformer.translation.sentences import ABBREVIATIONS
 
 from .publishing import Facts, publish
-from .requests import requests_of_shapes, verify, write_warmup_requests
+from .requests import requests_that_compile, verify, write_warmup_requests
 from .signatures import SIGNATURES, Signature, signatures_of
 
 _PACKAGES = ("tensorflow", "tensorflow-text", "keras")
@@ -134,11 +134,7 @@ def export_servable(
     requests = {}
     if shapes is not None:
         shapes = shapes.up_to(translator.model.config.max_length)
-        requests = {
-            name: requests_of_shapes(translator, shapes, signature)
-            for name, signature in chosen.items()
-            if signature.is_compilable
-        }
+        requests = requests_that_compile(translator, shapes, chosen)
 
     def write(directory: pathlib.Path) -> None:
         servable = Servable(translator, chosen, shapes)

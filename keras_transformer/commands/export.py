@@ -1,29 +1,30 @@
 """The commands that exchange models with other programs: `export` and `import`."""
 
 import argparse
-import functools
 import importlib.util
 import logging
 import typing
 
-from ..checks import positive_int, text_not_empty
+from ..checks import text_not_empty
 from ..config.values import SignatureName, source_language
 from ..errors import ConfigError, DamagedFileError, MissingPackageError
 from ..runtime.packages import EXTRAS, how_to_install, tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .options import Parser, existing_directory, languages, output_directory, servable_path
-from .trained import load_translator, read_trained
+from .options import (
+    SEARCH_SHAPES,
+    Parser,
+    check_needs,
+    existing_directory,
+    languages,
+    output_directory,
+    servable_path,
+)
+from .trained import load_translator, read_trained, search_shapes_of
 
 if typing.TYPE_CHECKING:
     from keras_transformer.export.publishing import Facts
 
     from ..model_dir import ModelDir
-    from ..translation.compiled_search import SearchShapes
-
-# A program is compiled for each length and number of texts, and all of it is computed for each
-# batch.
-MAX_COMPILED_LENGTH = 1024
-MAX_COMPILED_BATCH = 256
 
 _log = logging.getLogger(__name__)
 
@@ -61,12 +62,7 @@ def add_export_options(parser: Parser) -> None:
             "let the server compile searches, which makes short texts faster; it must be started "
             "with --xla_cpu_compilation_enabled=true",
         )
-        length = functools.partial(positive_int, at_most=MAX_COMPILED_LENGTH)
-        batch = functools.partial(positive_int, at_most=MAX_COMPILED_BATCH)
-        help = "source tokens that are padded to, with --compile (default: 16 24 32 48 64)"
-        parser.add_option("--compile-lengths", length, "N", help, type=int, nargs="+")
-        help = "texts of a batch that are padded to, with --compile (default: 1 16)"
-        parser.add_option("--compile-batches", batch, "N", help, type=int, nargs="+")
+        parser.add_search_shapes("1 16")
     with parser.group("model card"):
         help = "such as en-de; documents are divided by the rules of the first (default: unknown)"
         parser.add_option("--languages", languages, "PAIR", help)
@@ -76,10 +72,7 @@ def add_export_options(parser: Parser) -> None:
 def run_export(options: argparse.Namespace) -> None:
     """Write a SavedModel for TensorFlow Serving, or a model for CTranslate2, ONNX or Hugging
     Face."""
-    if not options.compile:
-        for name in ("compile_lengths", "compile_batches"):
-            if getattr(options, name) is not None:
-                raise ConfigError(f"--{name.replace('_', '-')} needs --compile")
+    check_needs(options, SEARCH_SHAPES, "compile")
     if options.format == "saved-model":
         servable_path("--output", options.output)
     else:
@@ -114,19 +107,9 @@ def run_export(options: argparse.Namespace) -> None:
             serving_default=options.serving_default,
             verified=not options.no_verify,
             facts=_facts(options, trained.model_dir),
-            shapes=_search_shapes(options),
+            shapes=search_shapes_of(options, batch_sizes=(1, 16)),
         )
     write_lines([str(path)])
-
-
-def _search_shapes(options: argparse.Namespace) -> "SearchShapes | None":
-    from ..translation.compiled_search import SearchShapes
-
-    if not options.compile:
-        return None
-    default = SearchShapes()
-    lengths = options.compile_lengths or default.lengths
-    return SearchShapes(tuple(lengths), tuple(options.compile_batches or default.batch_sizes))
 
 
 def _facts(options: argparse.Namespace, model_dir: "ModelDir") -> "Facts":

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from ..checks import (
     non_negative_int,
+    positive_int,
     require,
     text,
     text_not_blank,
@@ -98,6 +99,12 @@ ONE_PER_LINE = (
 )
 # The options that need --sample.
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
+# The options that need --compile.
+SEARCH_SHAPES = ("compile_lengths", "compile_batches")
+# A program is compiled for each length and number of texts, and all of it is computed for each
+# batch.
+_MAX_COMPILED_LENGTH = 1024
+_MAX_COMPILED_BATCH = 256
 
 
 def _is_file(path: str) -> bool:
@@ -204,6 +211,15 @@ class Parser(argparse.ArgumentParser):
                 "--no-shortlist", "search all tokens although the model directory has a shortlist"
             )
             self.add_tag()
+
+    def add_search_shapes(self, batch_sizes: str) -> None:
+        """Adds the options for the shapes of compiled searches; `--compile` is another option."""
+        length = functools.partial(positive_int, at_most=_MAX_COMPILED_LENGTH)
+        batch = functools.partial(positive_int, at_most=_MAX_COMPILED_BATCH)
+        help = "source tokens that are padded to, with --compile (default: 16 24 32 48 64)"
+        self.add_option("--compile-lengths", length, "N", help, type=int, nargs="+")
+        help = f"texts of a batch that are padded to, with --compile (default: {batch_sizes})"
+        self.add_option("--compile-batches", batch, "N", help, type=int, nargs="+")
 
     def add_tag(self) -> None:
         default = "decoding.tag of the model"

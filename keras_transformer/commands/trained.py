@@ -21,6 +21,7 @@ from ..runtime.progress import ProgressBar
 if TYPE_CHECKING:
     from ..model_dir import ModelDir
     from ..translation import Sampling, Translator
+    from ..translation.compiled_search import SearchShapes
 
 Item = TypeVar("Item")
 
@@ -178,6 +179,22 @@ def load_translator(trained: Trained, language: str | None = None) -> "Translato
     return Translator.load(
         trained.model_dir, trained.decoding, precision, language, trained.shortlist
     )
+
+
+def search_shapes_of(
+    options: argparse.Namespace, batch_sizes: tuple[int, ...]
+) -> "SearchShapes | None":
+    """Returns the shapes for which searches are compiled, or None without `--compile`.
+
+    Args:
+        batch_sizes: if the options do not name any.
+    """
+    from ..translation.compiled_search import SearchShapes
+
+    if not options.compile:
+        return None
+    lengths = options.compile_lengths or SearchShapes().lengths
+    return SearchShapes(tuple(lengths), tuple(options.compile_batches or batch_sizes))
 
 
 def sampling_of(options: argparse.Namespace, first_row: int = 0) -> "Sampling | None":

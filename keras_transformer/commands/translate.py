@@ -10,7 +10,7 @@ import pathlib
 import socket
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 from ..checks import non_negative_int, picture_path, positive_int, text_not_empty
@@ -22,6 +22,7 @@ from ..runtime.progress import ProgressBar, counted
 from ..runtime.standard_streams import MAX_LINE_BYTES, arriving_lines, standard_input, write_lines
 from .options import (
     SAMPLING,
+    SEARCH_SHAPES,
     Parser,
     check_needs,
     check_outputs,
@@ -40,11 +41,16 @@ from .trained import (
     log_truncated,
     read_trained,
     sampling_of,
+    search_shapes_of,
 )
 
 if TYPE_CHECKING:
-    from ..serving.server import RestApi
+    from ..serving.server import RestApi, Signature
+    from ..tensors import Tensor
     from ..translation import Translator
+
+# What a function has in a SavedModel if TensorFlow must compile it.
+_COMPILED = b"_XlaMustCompile"
 
 _log = logging.getLogger(__name__)
 
@@ -280,12 +286,18 @@ def add_serve_options(parser: Parser) -> None:
     parser.add_precision()
     parser.add_search()
     parser.add_terms()
+    with parser.group("compiled search"):
+        parser.add_flag(
+            "--compile", "compile the search of short texts first, which then takes less time"
+        )
+        parser.add_search_shapes("1")
 
 
 def run_serve(options: argparse.Namespace) -> None:
     """Try a model in a browser, and by TensorFlow Serving's REST API; not for production."""
     if (options.model_dir is None) == (options.servable is None):
         raise ConfigError("give either --model-dir or --servable")
+    check_needs(options, SEARCH_SHAPES, "compile")
     _require_free(options.port)
     api = _api_of_model_dir(options) if options.servable is None else _api_of_servable(options)
     from ..runtime.device import log_device
@@ -316,17 +328,36 @@ def _require_free(port: int) -> None:
 
 def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
     translator = load_translator(read_trained(options.model_dir, options))
+    from keras_transformer.export.requests import requests_that_compile
     from keras_transformer.export.servable import graph_of
     from keras_transformer.export.signatures import signatures_of
 
     from ..serving.server import RestApi, Signature
 
+    shapes = search_shapes_of(options, batch_sizes=(1,))
+    if shapes is not None:
+        shapes = shapes.up_to(translator.model.config.max_length)
+        translator.graph.compile_search(shapes)
+    known = signatures_of(translator)
     # Traced at the first request.
     signatures: dict[str, Signature] = {
         key: Signature(signature.inputs, graph_of(signature, translator))
-        for key, signature in signatures_of(translator).items()
+        for key, signature in known.items()
     }
+    if shapes is not None:
+        requests = requests_that_compile(translator, shapes, known)
+        _compile(signatures, [(key, inputs) for key in requests for inputs in requests[key]])
     return RestApi(pathlib.Path(options.model_dir).resolve().name, signatures)
+
+
+def _compile(
+    signatures: Mapping[str, "Signature"], requests: Sequence[tuple[str, Mapping[str, "Tensor"]]]
+) -> None:
+    """Sends requests to signatures, of which each compiles the search for a shape."""
+    with ProgressBar("compiling the search", "requests", len(requests)) as bar:
+        for key, inputs in bar.count(requests):
+            signatures[key].function(**inputs)
+    _log.info(f"compiled the search, with {counted(len(requests), 'request')}")
 
 
 def _api_of_servable(options: argparse.Namespace) -> "RestApi":
@@ -343,8 +374,16 @@ def _api_of_servable(options: argparse.Namespace) -> "RestApi":
             "for --model-dir: a "
             "SavedModel has its own"
         )
+    if options.compile:
+        raise ConfigError("--compile is for --model-dir: export a SavedModel with --compile")
     servable_path("--servable", str(pathlib.Path(options.servable).resolve()))
     with tensorflow_backend():
-        from ..serving.server import load_servable
+        from keras_transformer.export.requests import read_warmup_requests
 
-        return load_servable(options.servable)
+        from ..serving.server import load_servable, version_folder
+
+        api = load_servable(options.servable)
+        folder = version_folder(options.servable)
+        if _COMPILED in (folder / "saved_model.pb").read_bytes():
+            _compile(api.signatures, read_warmup_requests(folder))
+        return api

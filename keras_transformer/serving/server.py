@@ -254,14 +254,11 @@ def _write(array: np.ndarray) -> list[object]:
     return array.tolist()
 
 
-def load_servable(path: str | os.PathLike[str]) -> RestApi:
-    """Loads a SavedModel of a version, or of the highest version in a directory.
-
-    A SavedModel may run any code: load only a model that you trust.
+def version_folder(path: str | os.PathLike[str]) -> pathlib.Path:
+    """Returns the folder of a version: `path` itself, or the highest version in it.
 
     Raises:
         ConfigError: There is no version.
-        InvalidFileError: The version cannot be loaded.
     """
     directory = pathlib.Path(path).resolve()
     folders = []
@@ -273,7 +270,19 @@ def load_servable(path: str | os.PathLike[str]) -> RestApi:
         raise ConfigError(
             f"{path}: no saved_model.pb here or in a folder that is named by a version, such as 1"
         )
-    folder = max(folders, key=lambda folder: int(folder.name))
+    return max(folders, key=lambda folder: int(folder.name))
+
+
+def load_servable(path: str | os.PathLike[str]) -> RestApi:
+    """Loads a SavedModel of a version, or of the highest version in a directory.
+
+    A SavedModel may run any code: load only a model that you trust.
+
+    Raises:
+        ConfigError: There is no version.
+        InvalidFileError: The version cannot be loaded.
+    """
+    folder = version_folder(path)
     try:
         functions = tf.saved_model.load(str(folder)).signatures
         signatures = {

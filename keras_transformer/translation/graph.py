@@ -170,15 +170,19 @@ class TranslationGraph:
             self._stored = stored
             self._searched = searched
 
+    def compile_search(self, shapes: SearchShapes) -> None:
+        """Lets searches that are traced from now on be compiled for these shapes."""
+        tables = {id(variable) for variable in self._candidate_tables}
+        variables = [variable for variable, _ in self._stored if id(variable) not in tables]
+        compiled = CompiledSearch(self._searched, variables, shapes)
+        self._searched = self._searched._replace(compiled=compiled)
+
     @contextlib.contextmanager
     def compiled(self, shapes: SearchShapes | None) -> Iterator[None]:
         """Lets searches that are traced in the block be compiled for these shapes."""
         searched = self._searched
         if shapes is not None:
-            tables = {id(variable) for variable in self._candidate_tables}
-            variables = [variable for variable, _ in self._stored if id(variable) not in tables]
-            compiled = CompiledSearch(searched, variables, shapes)
-            self._searched = searched._replace(compiled=compiled)
+            self.compile_search(shapes)
         try:
             yield
         finally:

@@ -18,6 +18,7 @@ from ..model_dir.shortlist_file import Shortlist, read_shortlist
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from ..tokenizers.text_codec import Side, TextCodec
+from .compiled_search import SearchShapes
 from .documents import TranslatedDocument
 from .graph import ALIGNMENT_LAYER, TokenScores, TranslationGraph
 from .search import Candidates, Sampling, TranslationModel, Translations
@@ -249,6 +250,32 @@ class Translator:
     def _sample(self, top_k: int | None, **inputs: Any) -> Translations:
         values = {name: inputs.pop(name) for name in Sampling._fields if name in inputs}
         return self.graph.search(**inputs, sampling=Sampling(top_k=top_k, **values))
+
+    def compile_search(
+        self,
+        lengths: Sequence[int] = SearchShapes().lengths,
+        batch_sizes: Sequence[int] = (1,),
+    ) -> None:
+        """Compiles the search of short texts with XLA, from now on.
+
+        Use it in a program that translates short texts one by one: each takes a fraction of the
+        time. The first text of each shape takes some seconds longer, because its shape is compiled
+        then. Other texts use the plain search, and so do prefixes and sampling.
+
+        Args:
+            lengths: tokens of a text with its end token; a text is padded to the next length.
+            batch_sizes: numbers of texts that are translated together, padded in the same way.
+
+        Raises:
+            ConfigError: A size is not positive.
+        """
+        for name, sizes in (("lengths", lengths), ("batch_sizes", batch_sizes)):
+            require(len(sizes) > 0, name, "at least one size", sizes)
+            for place, size in enumerate(sizes):
+                integer(f"{name}[{place}]", size, at_least=1)
+        shapes = SearchShapes(tuple(lengths), tuple(batch_sizes))
+        self.graph.compile_search(shapes.up_to(self.model.config.max_length))
+        self._traced.clear()
 
     def translate_document(
         self, texts: Sequence[str | bytes], language: str | None = None

@@ -1,5 +1,6 @@
 """`export --compile`: a SavedModel that compiles searches answers as one that does not."""
 
+import json
 import logging
 import re
 
@@ -10,6 +11,7 @@ from test_servable import read_warmup_requests
 
 from keras_transformer.commands.main import main
 from keras_transformer.export.servable import XLA_FLAG, export_servable
+from keras_transformer.serving import server
 from keras_transformer.translation import Translator
 from keras_transformer.translation.compiled_search import SearchShapes
 
@@ -61,6 +63,35 @@ def test_shapes_need_the_option(fails, tmp_path):
     assert message.endswith("error: --compile-lengths needs --compile")
     message = fails(*options, "--compile", "--compile-batches", 0)
     assert "--compile-batches must be positive" in message
+    message = fails("serve", "--model-dir", tmp_path, "--compile-batches", 2)
+    assert message.endswith("error: --compile-batches needs --compile")
+    message = fails("serve", "--servable", tmp_path, "--compile")
+    assert "--compile is for --model-dir" in message
+
+
+@pytest.mark.slow
+def test_a_server_compiles_before_it_answers(compiled, tiny_model_dir, monkeypatch, capsys):
+    apis = []
+
+    def keep(api, port):
+        apis.append(api)
+        raise OSError("no server")
+
+    def log_of_serve(*options):
+        with pytest.raises(SystemExit):
+            main(["serve", "--port", "0", *options])
+        return capsys.readouterr().err
+
+    monkeypatch.setattr(server, "make_server", keep)
+    of_model_dir = ["--model-dir", str(tiny_model_dir), "--precision", "float32"]
+    assert "compiled the search, with" in log_of_serve("--servable", str(compiled))
+    shapes = ["--compile", "--compile-lengths", "16"]
+    assert "compiled the search, with" in log_of_serve(*of_model_dir, *shapes)
+    assert "compiled" not in log_of_serve(*of_model_dir)
+    request = json.dumps({"signature_name": "translate", "instances": [SHORT]}).encode()
+    answers = [api.post(f"{api.url_path}:predict", request)["predictions"] for api in apis]
+    (expected,) = Translator.load(tiny_model_dir)([SHORT])
+    assert [rows[0]["text"] for rows in answers] == [expected] * 3
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Compiled searches find the tokens that plain ones find."""
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from test_shortlist import random_shortlist
 
 from keras_transformer import Translator
 from keras_transformer.config import DecodingConfig
+from keras_transformer.errors import ConfigError
 from keras_transformer.translation.compiled_search import CompiledSearch, SearchShapes
 
 RESTRICTED = dict(
@@ -40,6 +42,10 @@ def with_shortlist(translator):
     return Translator(
         translator.model, translator.tokenizers, translator.decoding, shortlist=shortlist
     )
+
+
+def functions_of(graph):
+    return graph.as_graph_def().library.function
 
 
 def assert_same(translator, shapes, requests, n_best=1):
@@ -80,6 +86,31 @@ def test_batches_that_fit_a_shape_do_not_use_the_plain_search(tiny_model_dir, mo
     for texts in ([long], [short] * 2, [short] * 25):
         with pytest.raises(tf.errors.InvalidArgumentError, match="plain"):
             search(tf.constant(texts))
+
+
+def test_a_translator_compiles_from_now_on(tiny_model_dir):
+    translator, plain = (Translator.load(tiny_model_dir) for _ in range(2))
+    texts = [["Anna sees a tree."], ["the dog buys two apples.", ""], ["two apples " * 20]]
+    # Traced before, as a plain search.
+    translator(texts[0])
+    translator.compile_search([16], [1, 2])
+    for some in texts:
+        assert translator(some) == plain(some)
+    (graph,) = (traced.graph for traced in translator._traced.values())
+    assert any("_XlaMustCompile" in function.attr for function in functions_of(graph))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "batch_sizes", "message"),
+    [
+        ([], [1], "lengths must be at least one size; received lengths=[]"),
+        ([16, 0], [1], "lengths[1] must be at least 1; received lengths[1]=0"),
+        ([16], [1, 2.5], "batch_sizes[1] must be of type int; received batch_sizes[1]=2.5"),
+    ],
+)
+def test_sizes_of_programs_are_checked(lengths, batch_sizes, message, tiny_model_dir):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        Translator.load(tiny_model_dir).compile_search(lengths, batch_sizes)
 
 
 @pytest.mark.slow
