@@ -1,4 +1,4 @@
-"""`make docs` fails on a broken page: .ci/site.py and `validation` in mkdocs.yml check it."""
+"""`make docs` fails on a broken page: .ci/site_hooks.py and `validation` in mkdocs.yml check it."""
 
 import contextlib
 import logging
@@ -130,7 +130,7 @@ def test_the_pictures_are_of_todays_data(monkeypatch, tmp_path):
 
 @pytest.fixture(scope="module")
 def package():
-    extension = griffe.load_extensions(str(ROOT / ".ci" / "site.py"))
+    extension = griffe.load_extensions(str(ROOT / ".ci" / "site_hooks.py"))
     return griffe.load("keras_transformer", search_paths=[str(ROOT)], extensions=extension)
 
 
