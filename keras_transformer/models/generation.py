@@ -49,13 +49,13 @@ def generate(
       `EncoderLayer`, `Encoder`, `MultiHeadAttention` and Keras' own attention with
       `use_causal_mask=True`; embeddings; layers and element-wise operations that treat each
       position by itself; and such models inside the model. Layers that read only the source may be
-      any; they are computed once. An object with a method `start_decoding` brings steps of its own, see
-      `keras_transformer.decoding.Decodable`.
+      any; they are computed once. An object with a method `start_decoding` brings steps of its own,
+      see `keras_transformer.decoding.Decodable`.
     - By full passes: each step calls the model for all tokens so far. This serves every other
       model, such as a subclassed one, or one with a recurrent layer or with a layer of your own
-      that does not say how to compute a step (see below), and any model that masks a token as padding which is in a prompt or may be generated. A
-      warning names the reason. The model is tried with other tokens after a prompt, and refused if
-      they change its logits.
+      that does not say how to compute a step (see below), and any model that masks a token as
+      padding which is in a prompt or may be generated. A warning names the reason. The model is
+      tried with other tokens after a prompt, and refused if they change its logits.
 
     A layer of your own is computed step by step if the class that defines its `call` says how:
 
