@@ -90,7 +90,7 @@ BEFORE = {
     "for name in a b; do cp val.de $name.val.de; cp test.de $name.test.de; done",
     "docs/alignments.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/engines.md": "mkdir models; cp -r $MODEL models/en-de",
-    "docs/terms.md": "echo pages > terms.txt; mkdir models; cp -r $MODEL models/de-en; cp val.de "
+    "docs/terms.md": "echo pages > keep.txt; mkdir models; cp -r $MODEL models/de-en; cp val.de "
     "one-language.de; "
     "cp val.de all-languages.de; for name in train val; do cp $name.de $name.fr; cp $name.de "
     "$name.cs; done",
