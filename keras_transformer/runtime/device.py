@@ -34,7 +34,7 @@ def log_device() -> None:
     """Logs what TensorFlow computes on in this process."""
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
-        _log.info(f"device: CPU, cores: {_num_cores()}")
+        _log.info(f"device: CPU, cores: {num_cores()}")
         return
     names = set()
     for gpu in gpus:
@@ -43,7 +43,8 @@ def log_device() -> None:
     _log.info(f"device: {len(gpus)} GPU ({', '.join(sorted(names))})")
 
 
-def _num_cores() -> int:
+def num_cores() -> int:
+    """Returns the number of cores that this process may use."""
     # macOS has no affinity.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -61,7 +62,7 @@ def divide_cores(most_parts: int) -> int:
         use, and one if there is a GPU. If TensorFlow is already running, its threads stay as they
         are.
     """
-    cores = _num_cores()
+    cores = num_cores()
     parts = min(most_parts, cores)
     if parts < 2 or tf.config.list_physical_devices("GPU"):
         return 1

@@ -51,6 +51,8 @@ class Tokenizer(tf.Module):
         space_in_front: put in front of a text that is not empty before it is segmented, and removed
             when it is joined.
         space_behind: removed from the end of a text when it is joined.
+        is_random: whether a text may be split in another way each time; calls then depend on those
+            before them.
     """
 
     pad_id, unk_id, start_id, end_id = 0, 1, 2, 3
@@ -59,6 +61,7 @@ class Tokenizer(tf.Module):
     placeholder_pieces: tuple[str, ...] = ()
     term_pieces: tuple[str, ...] = ()
     space_in_front = space_behind = ""
+    is_random = False
 
     def __init__(
         self,

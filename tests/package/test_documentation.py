@@ -191,7 +191,9 @@ def check_curl(words, parse):
     if words[0] == "-L":  # wmt14.md's archives.
         return
     address, data, body = words
-    assert re.fullmatch(r"localhost:8501/v1/models/en-de:predict", address) and data == "-d"
+    assert (
+        re.fullmatch(r"localhost:8501/v1/models/(en-de|servable):predict", address) and data == "-d"
+    )
     request = json.loads(body)
     signature = SIGNATURES[request.pop("signature_name", "serving_default")]
     assert {*request} in ({"instances"}, {"inputs"})

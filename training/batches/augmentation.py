@@ -325,6 +325,8 @@ class SubwordDropout(SentencePieceTokenizer):
         True
     """
 
+    is_random = True
+
     def __init__(self, tokenizer: SentencePieceTokenizer, rate: float, seed: int) -> None:
         super().__init__(tokenizer.file_content, tokenizer.normalization)
         self.rate = rate

@@ -1,10 +1,12 @@
 """A parallel text as token ids, in files."""
 
+import collections
+import concurrent.futures
 import dataclasses
 import operator
 import pathlib
-from collections.abc import Iterator, Sequence
-from typing import Annotated
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +14,7 @@ import tensorflow as tf
 from keras_transformer.config.values import listed
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import naming_errors
+from keras_transformer.runtime.device import num_cores
 from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.tensors import Dimension, Tensor
 from keras_transformer.tokenizers import Tokenizer
@@ -27,6 +30,9 @@ from ..text.corpus import (
     pairs_per_epoch,
 )
 from .augmentation import Augmentation, TermAnnotation
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 # Sentences tokenized at a time; bounds memory.
 _SENTENCES_PER_CALL = 8192
@@ -117,6 +123,10 @@ def count_lengths(block: int, source_lengths: np.ndarray, target_lengths: np.nda
     return counts
 
 
+# Tags, sources and targets.
+Chunk = tuple[Sequence[str], Sequence[str], Sequence[str]]
+
+
 @dataclasses.dataclass(frozen=True)
 class Epochs:
     """A parallel text in several epochs, which may each change it in another way."""
@@ -129,9 +139,7 @@ class Epochs:
     def __len__(self) -> int:
         return self.number * pairs_per_epoch(self.pairs)
 
-    def chunks(
-        self, text: TextHash
-    ) -> Iterator[tuple[Sequence[str], Sequence[str], Sequence[str]]]:
+    def chunks(self, text: TextHash) -> Iterator[Chunk]:
         """Yields tags, sources and targets of all epochs, and adds the unchanged text to a hash."""
         with ProgressBar(f"tokenizing {self.pairs.name}", "sentence pairs", len(self)) as bar:
             for epoch in range(self.number):
@@ -176,9 +184,16 @@ def encode(epochs: Epochs, codec: TextCodec, directory: pathlib.Path) -> Encoded
     random = np.random.default_rng(0)
     num_kept = num_empty = num_too_long = 0
     text = TextHash()
-    for tags, sources, targets in epochs.chunks(text):
+
+    def tokenize(chunk: Chunk) -> tuple[Sequence[str], tuple[Any, Any]]:
+        tags, sources, targets = chunk
         tag_ids = _tag_ids(tags, tokenizer)
-        sides = codec.encode_whole_pairs(tf.constant(sources), tf.constant(targets), tag_ids)
+        return tags, codec.encode_whole_pairs(tf.constant(sources), tf.constant(targets), tag_ids)
+
+    # What is drawn at random depends on the order of the calls.
+    is_random = any(tokenizer.is_random for tokenizer in codec.tokenizers)
+    num_threads = 1 if is_random else num_cores()
+    for tags, sides in _map_in_threads(tokenize, epochs.chunks(text), num_threads):
         lengths = np.stack([np.asarray(side.lengths) for side in sides])  # (2, chunk)
         is_empty = (lengths == [[1 + (tag != "") for tag in tags], [1] * len(tags)]).any(axis=0)
         is_too_long = ~is_empty & (lengths.max(axis=0) > codec.max_length)
@@ -229,6 +244,24 @@ def align_encoded(pairs: EncodedPairs) -> EncodedPairs:
                     file.write(places.astype(pairs.dtype).tobytes())
                     bar.advance(len(source.lengths))
     return dataclasses.replace(pairs, has_links=True)
+
+
+def _map_in_threads(
+    function: Callable[[Item], Result], items: Iterable[Item], num_threads: int
+) -> Iterator[Result]:
+    """Yields the results of a function for items, in their order.
+
+    Operations of TensorFlow do not keep Python from other threads. As many items are read ahead as
+    there are threads.
+    """
+    with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
+        futures: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
+        for item in items:
+            futures.append(pool.submit(function, item))
+            if len(futures) > num_threads:
+                yield futures.popleft().result()
+        while futures:
+            yield futures.popleft().result()
 
 
 def _nothing_left(

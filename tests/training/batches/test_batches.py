@@ -5,6 +5,8 @@ import hashlib
 import itertools
 import json
 import math
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -32,6 +34,7 @@ class NumberTokenizer:
     """A text is its ids, as in "17 4"."""
 
     pad_id, unk_id, start_id, end_id = 0, 1, START, END
+    is_random = False
 
     def __init__(self, vocab_size):
         self.vocab_size = vocab_size
@@ -131,6 +134,53 @@ def test_tokenizing_in_chunks_changes_nothing(encoded, monkeypatch):
         assert rows_of(chunked, side) == rows_of(whole, side)
     assert chunked.length_counts.tolist() == whole.length_counts.tolist()
     assert (chunked.num_empty, chunked.num_too_long) == (2, 0)
+
+
+def test_chunks_that_other_threads_tokenize_stay_in_order(encoded, monkeypatch):
+    texts = [f"{number} {number + 1}" for number in range(10, 50)]
+    expected = encoded(texts, texts)
+    monkeypatch.setattr(encoded_pairs, "_SENTENCES_PER_CALL", 2)
+    monkeypatch.setattr(encoded_pairs, "num_cores", lambda: 8)
+    tokenize = NumberTokenizer.tokenize
+    threads = set()
+
+    def late(self, texts):
+        threads.add(threading.get_ident())
+        # The first chunks of eight take longest.
+        time.sleep(0.002 * (8 - int(texts[0].numpy().split()[0]) // 2 % 8))
+        return tokenize(self, texts)
+
+    monkeypatch.setattr(NumberTokenizer, "tokenize", late)
+    pairs = encoded(texts, texts)
+    assert len(threads) > 1
+    assert pairs.fingerprint == expected.fingerprint
+    np.testing.assert_array_equal(pairs.token_ids("source", 0), expected.token_ids("source", 0))
+
+
+def test_a_tokenizer_that_draws_is_called_in_order(encoded, monkeypatch):
+    monkeypatch.setattr(encoded_pairs, "_SENTENCES_PER_CALL", 2)
+    monkeypatch.setattr(encoded_pairs, "num_cores", lambda: 8)
+    monkeypatch.setattr(NumberTokenizer, "is_random", True)
+    tokenize = NumberTokenizer.tokenize
+    firsts = []
+
+    def noted(self, texts):
+        firsts.append(int(texts[0].numpy().split()[0]))
+        return tokenize(self, texts)
+
+    monkeypatch.setattr(NumberTokenizer, "tokenize", noted)
+    texts = [f"{number} {number + 1}" for number in range(10, 50)]
+    encoded(texts, texts)
+    # Source and target of each chunk.
+    assert firsts == sorted(2 * [*range(10, 50, 2)])
+
+
+def test_an_error_in_a_thread_reaches_the_caller(encoded, monkeypatch):
+    monkeypatch.setattr(encoded_pairs, "_SENTENCES_PER_CALL", 2)
+    texts = [f"{number}" for number in range(10, 50)]
+    texts[21] = "word"
+    with pytest.raises(tf.errors.InvalidArgumentError, match="word"):
+        encoded(texts, texts)
 
 
 def test_the_pairs_of_a_long_text_fall_into_blocks_at_random(encoded, monkeypatch):
