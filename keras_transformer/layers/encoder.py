@@ -41,7 +41,8 @@ class Encoder(ArgumentHints, keras.layers.Layer):
         remat: bool. Whether training computes each layer again for its gradient, which takes more
             time, but memory for one layer only. Defaults to False.
         **layer_arguments: further arguments of `EncoderLayer`, such as `dropout` or
-            `relative_positions`, which each layer gets. `name`, `dtype` and other arguments of
+            `relative_positions`, which each layer gets; in a subclass of the stack, of the class
+            that its attribute `layer_class` names. `name`, `dtype` and other arguments of
             `keras.layers.Layer` are for the stack.
 
     Call arguments:

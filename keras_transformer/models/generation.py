@@ -45,16 +45,17 @@ def generate(
 
     - Step by step: each position is computed once, and attention reads earlier positions from
       caches of keys and values. This serves a `Transformer`, and functional and sequential models
-      whose layers are all known: `DecoderLayer` and `Decoder`; `EncoderLayer`, `Encoder`,
-      `MultiHeadAttention` and Keras' own attention with `use_causal_mask=True`; embeddings; layers
-      and element-wise operations that treat each position by itself; and such models inside the
-      model. An object with a method `start_decoding` brings steps of its own, see
-      `keras_transformer.decoding.Decodable`.
+      whose layers between the prompt and the logits are all known: `DecoderLayer` and `Decoder`;
+      `EncoderLayer`, `Encoder`, `MultiHeadAttention` and Keras' own attention with
+      `use_causal_mask=True`; embeddings; layers and element-wise operations that treat each
+      position by itself; and such models inside the model. Layers that read only the source may be
+      any; they are computed once. An object with a method `start_decoding` brings steps of its own,
+      see `keras_transformer.decoding.Decodable`.
     - By full passes: each step calls the model for all tokens so far. This serves every other
-      model, such as a subclassed one, or one with a recurrent layer or with a layer of your own,
-      and any model that masks a token as padding which is in a prompt or may be generated. A
-      warning names the reason. The model is tried with other tokens after a prompt, and refused if
-      they change its logits.
+      model, such as a subclassed one, or one with a recurrent layer or with a layer of your own
+      that does not say how to compute a step (see below), and any model that masks a token as
+      padding which is in a prompt or may be generated. A warning names the reason. The model is
+      tried with other tokens after a prompt, and refused if they change its logits.
 
     A layer of your own is computed step by step if the class that defines its `call` says how:
 
@@ -79,8 +80,9 @@ def generate(
             continues, at least one each; an array is padded with `padding_id` on either side. With
             a `Transformer` they begin with the start token.
         source: array, list of lists of ints, or dict of them. The other input of a model with a
-            source, with a row for each prompt; a list of lists is padded with `padding_id`. A
-            dict from names of inputs, if there are several; a model that is not functional is
+            source, with a row for each prompt; a list of lists is padded with `padding_id`. The
+            prompt is for the input that the causal attention reads. A dict from names of inputs, if
+            there are several others; a model that is not functional is
             called with them as further arguments. Defaults to None.
         max_new_tokens: int. The most tokens that continue a prompt; at most 1,000,000.
         stop_ids: int or sequence of ints. The tokens that end a text. Defaults to none.

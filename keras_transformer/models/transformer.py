@@ -34,6 +34,9 @@ GUIDED_HEAD = 0
 class Transformer(keras.Model):
     """A functional model from token ids to logits (Figure 1 of the paper).
 
+    A subclass replaces the encoder or the decoder by naming another class: `encoder_class` or
+    `decoder_class`.
+
     Args:
         config: the configuration, or its fields as a dict.
         dtype: Keras dtype policy, or its name. Defaults to the global policy.
@@ -65,6 +68,10 @@ class Transformer(keras.Model):
         (2, 5, 100)
     """
 
+    # The classes of the stacks; a subclass may name others.
+    encoder_class: type[Encoder] = Encoder
+    decoder_class: type[Decoder] = Decoder
+
     def __init__(
         self,
         config: TransformerConfig | dict[str, Any],
@@ -75,7 +82,10 @@ class Transformer(keras.Model):
             config = TransformerConfig(**with_sliding_window(config, "model."))
         dtype = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         source_embedding, target_embedding = _make_embeddings(config, dtype)
-        encoder, decoder = _make_stacks(config, dtype)
+        encoder_layers, decoder_layers = config.depths
+        arguments = _layer_arguments(config, dtype)
+        encoder = self.encoder_class(encoder_layers, **arguments, name="encoder")
+        decoder = self.decoder_class(decoder_layers, **arguments, name="decoder")
         output_projection = _make_output_projection(config, target_embedding, dtype)
 
         inputs = {
@@ -222,8 +232,9 @@ def _make_embeddings(
     return source_embedding, make(config.target_vocab_size, "target_embedding")
 
 
-def _make_stacks(config: TransformerConfig, dtype: keras.DTypePolicy) -> tuple[Encoder, Decoder]:
-    arguments: dict[str, Any] = dict(
+def _layer_arguments(config: TransformerConfig, dtype: keras.DTypePolicy) -> dict[str, Any]:
+    """The arguments that the encoder and the decoder have in common."""
+    return dict(
         num_heads=config.num_heads,
         d_ff=config.d_ff,
         key_dim=config.key_dim,
@@ -244,9 +255,6 @@ def _make_stacks(config: TransformerConfig, dtype: keras.DTypePolicy) -> tuple[E
         relative_positions=config.relative_positions,
         dtype=dtype,
     )
-    encoder_layers, decoder_layers = config.depths
-    encoder = Encoder(encoder_layers, **arguments, name="encoder")
-    return encoder, Decoder(decoder_layers, **arguments, name="decoder")
 
 
 def _make_output_projection(

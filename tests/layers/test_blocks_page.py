@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 from keras.ops import convert_to_numpy as numpy
 
-from keras_transformer import PositionalEmbedding, TiedProjection, generate
+from keras_transformer import (
+    Decoder,
+    PositionalEmbedding,
+    TiedProjection,
+    TransformerConfig,
+    generate,
+)
 from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "blocks.md"
@@ -29,7 +35,7 @@ def blocks():
 
 
 BLOCKS = {
-    "MyLayer": lambda cls: cls(2, 12),
+    "GeluDecoderLayer": lambda cls: cls(2, 12),
     "ExpertDecoderLayer": lambda cls: cls(2, 12, num_experts=3),
     "DropPathDecoderLayer": lambda cls: cls(2, 12, drop_path=0.5),
     "LayerScaleDecoderLayer": lambda cls: cls(2, 12, norm_first=True),
@@ -135,6 +141,34 @@ def test_an_adapter_changes_nothing_at_first(blocks):
     hidden = adapted.self_attention_residual(x, adapted.self_attention(x, x, use_causal_mask=True))
     expected = adapted.feed_forward_residual(hidden, inner(hidden))
     np.testing.assert_allclose(outputs, numpy(expected), atol=1e-6)
+
+
+def test_a_transformer_has_stacks_of_its_own(blocks, tmp_path):
+    config = TransformerConfig.preset(
+        "tiny",
+        source_vocab_size=VOCAB_SIZE,
+        target_vocab_size=VOCAB_SIZE,
+        num_layers=2,
+        d_model=WIDTH,
+        d_ff=12,
+        num_heads=2,
+    )
+    model = blocks["ExpertTransformer"](config)
+    parts = [layer.feed_forward for layer in model.encoder.layers]
+    assert [type(part) for part in parts] == [blocks["MixtureOfExperts"]] * 2
+    assert type(model.decoder) is Decoder
+    inputs = {"source": ROWS, "target": ROWS[:, :5]}
+    expected = numpy(model(inputs))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded) is blocks["ExpertTransformer"]
+    np.testing.assert_allclose(numpy(loaded(inputs)), expected, rtol=1e-5, atol=1e-6)
+    generated = generate(loaded, ROWS[:2, :1].tolist(), source=ROWS[:2], max_new_tokens=3)
+    texts = ROWS[:2, :1]
+    for _ in range(3):
+        logits = numpy(loaded({"source": ROWS[:2], "target": texts}))
+        texts = np.concatenate([texts, 1 + logits[:, -1:, 1:].argmax(-1)], axis=1)
+    np.testing.assert_array_equal(generated.token_ids, texts[:, 1:])
 
 
 def test_widths_grow(blocks):

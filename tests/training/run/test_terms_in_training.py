@@ -4,7 +4,9 @@ glossary says."""
 import dataclasses
 import itertools
 import json
+import pathlib
 import random
+from typing import NamedTuple
 
 import keras
 import pytest
@@ -22,25 +24,59 @@ from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.trainer import train
 from keras_transformer.training.text.corpus import SentencePairs
 
-# Words of three letters, each with two translations.
-WORDS = ["".join(letters) for letters in itertools.product("bdfg", "aeiou", "kmp")]
-SYNONYMS = {word: (word.upper(), word.capitalize() + "on") for word in WORDS}
+
+class Languages(NamedTuple):
+    """A source and a target language, in which each word has two translations."""
+
+    synonyms: dict[str, tuple[str, str]]
+    source: str  # a sentence, with places for two words
+    target: str
+    vocab_size: int
+
+    def pair(self, rng):
+        nouns = rng.sample([*self.synonyms], 2)
+        translations = [rng.choice(self.synonyms[noun]) for noun in nouns]
+        return self.source.format(*nouns), self.target.format(*translations)
 
 
-def pair(rng):
-    nouns = rng.sample(WORDS, 2)
-    first, second = (rng.choice(SYNONYMS[noun]) for noun in nouns)
-    return f"the {nouns[0]} sees a {nouns[1]}.", f"der {first} sieht ein {second}."
+LATIN = Languages(
+    {
+        word: (word.upper(), word.capitalize() + "on")
+        for word in map("".join, itertools.product("bdfg", "aeiou", "kmp"))
+    },
+    "the {} sees a {}.",
+    "der {} sieht ein {}.",
+    vocab_size=420,
+)
+VOWELS = "\u064e\u064f\u0650\u064b\u064c"
+# From right to left, with combining vowels, into a language without spaces, with characters of four
+# bytes.
+ARABIC_CHINESE = Languages(
+    {
+        word: (chr(0x4E00 + 9 * number) + chr(0x6E00 + 9 * number), chr(0x20000 + number) * 2)
+        for number, word in enumerate(
+            map("ال{}{}{}".format, *zip(*itertools.product("بدفج", VOWELS, "كمس")))
+        )
+    },
+    "{} يرى {}.",
+    "这{}看见那{}。",
+    vocab_size=600,
+)
 
 
-RNG = random.Random(1)
-PAIRS = SentencePairs(*map(list, zip(*(pair(RNG) for _ in range(1500)))), "invented")
-TEST = [pair(RNG)[0] for _ in range(40)]
-GLOSSARY = {word: RNG.choice(SYNONYMS[word]) for word in WORDS}
+class Trained(NamedTuple):
+    test: list[str]
+    glossary: dict[str, str]
+    model_dir: pathlib.Path
 
 
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
+@pytest.fixture(scope="module", params=[LATIN, ARABIC_CHINESE], ids=["latin", "arabic-chinese"])
+def trained(request, tmp_path_factory):
+    languages = request.param
+    rng = random.Random(1)
+    pairs = SentencePairs(*map(list, zip(*(languages.pair(rng) for _ in range(1500)))), "invented")
+    test = [languages.pair(rng)[0] for _ in range(40)]
+    glossary = {word: rng.choice(synonyms) for word, synonyms in languages.synonyms.items()}
     path = tmp_path_factory.mktemp("terms") / "model"
     sizes = [
         "model.num_layers=1",
@@ -62,12 +98,18 @@ def model_dir(tmp_path_factory):
         "subword_samples=3",
         "label_smoothing=0",
     ]
-    others = ["data.terms=0.6", "tokenizer.vocab_size=420", "decoding.beam_size=1"]
+    others = ["data.terms=0.6", f"tokenizer.vocab_size={languages.vocab_size}"]
     settings = [*sizes, *(f"training.{setting}" for setting in schedule), *others]
     keras.utils.set_random_seed(1)
-    valid = SentencePairs(PAIRS.source[:20], PAIRS.target[:20], "valid")
-    train(load_recipe("demo", settings), PAIRS, valid, path, make_strategy())
-    return path
+    valid = SentencePairs(pairs.source[:20], pairs.target[:20], "valid")
+    train(
+        load_recipe("demo", [*settings, "decoding.beam_size=1"]),
+        pairs,
+        valid,
+        path,
+        make_strategy(),
+    )
+    return Trained(test, glossary, path)
 
 
 def load(path, **decoding):
@@ -77,17 +119,19 @@ def load(path, **decoding):
 
 
 @pytest.mark.slow
-def test_translations_follow_the_glossary(model_dir):
-    plain, asked = (load(model_dir, terms=terms)(TEST) for terms in (None, GLOSSARY))
-    without, with_terms = count_terms(GLOSSARY, TEST, plain, asked)
-    assert without.number == with_terms.number == 2 * len(TEST)
+def test_translations_follow_the_glossary(trained):
+    test, glossary, model_dir = trained
+    plain, asked = (load(model_dir, terms=terms)(test) for terms in (None, glossary))
+    without, with_terms = count_terms(glossary, test, plain, asked)
+    assert without.number == with_terms.number == 2 * len(test)
     assert without.share < 0.75 and with_terms.share > 0.9
 
 
 @pytest.mark.slow
-def test_a_saved_model_has_the_glossary(model_dir, tmp_path):
-    translator = load(model_dir, terms=GLOSSARY, placeholders=True)
-    texts = [TEST[0], f"{{x}} {TEST[1]}", "", "\ufdd1"]
+def test_a_saved_model_has_the_glossary(trained, tmp_path):
+    test, glossary, model_dir = trained
+    translator = load(model_dir, terms=glossary, placeholders=True)
+    texts = [test[0], f"{{x}} {test[1]}", "", "\ufdd1"]
     path = export_servable(translator, tmp_path, signatures=["serving_default"], verified=False)
     ((translations, _),) = run_session(path, [texts])
     assert [text.decode() for text in translations] == translator(texts)
@@ -96,11 +140,12 @@ def test_a_saved_model_has_the_glossary(model_dir, tmp_path):
 
 
 @pytest.mark.slow
-def test_commands_take_the_glossary_and_count_its_terms(model_dir, text, capsys):
-    source, terms = text("en", TEST), text("terms.tsv", [f"{a}\t{b}" for a, b in GLOSSARY.items()])
-    files = ("--source", source, "--reference", text("de", TEST), "--terms", terms)
-    expected = load(model_dir, terms=GLOSSARY)(TEST)
-    (use,) = count_terms(GLOSSARY, TEST, expected)
+def test_commands_take_the_glossary_and_count_its_terms(trained, text, capsys):
+    test, glossary, model_dir = trained
+    source, terms = text("en", test), text("terms.tsv", [f"{a}\t{b}" for a, b in glossary.items()])
+    files = ("--source", source, "--reference", text("de", test), "--terms", terms)
+    expected = load(model_dir, terms=glossary)(test)
+    (use,) = count_terms(glossary, test, expected)
     main(["evaluate", "--model-dir", str(model_dir), *files])
     assert capsys.readouterr().out.endswith(f"\nterms used: {use}\n")
     main(["compare", "--model-dir", str(model_dir), "--hypotheses", source, *files, "--json"])
