@@ -3,6 +3,7 @@ Python API."""
 
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServic
 from benchmarks.contenders.fuzzed_requests import fuzz, hostile_texts
 from keras_transformer.export.signatures import SIGNATURES
 
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "serving"
+ROOT = pathlib.Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples" / "serving"
 SOURCES, TARGETS = (list(side) for side in zip(*sentence_pairs()[::7]))
 AWKWARD = [
     "",
@@ -388,3 +390,17 @@ def test_the_example_clients_translate(server, translator):
     if shutil.which("node"):
         finished = run_example(["node", str(EXAMPLES / "translate_rest.mjs")], rest_address)
         assert finished.stdout.splitlines() == expected, finished.stderr
+
+
+@pytest.mark.slow
+def test_the_clients_of_the_page_translate(server, translator):
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    clients = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    expected = [text for text, _ in translator.n_best(["A girl sleeps."], 3)[0]]
+    assert len(clients) == 2
+    for client in clients:
+        code = client.replace("http://localhost:8501/v1/models/en-de:predict", server[1])
+        found = {}
+        exec(code.replace("localhost:8500", server[0]), found)
+        assert found["texts"][0] == translator(["A girl sleeps."])[0]
+        assert found["three_best"] == [expected]

@@ -59,6 +59,7 @@ docker() { tensorflow_model_server "$1" --model_name=en-de --model_base_path=ser
 
 python() {
     case "$*" in
+    -) command python -c "$(sed "s/8501/$PORT/")" ;;  # A block of the page.
     *-m\ benchmarks.*) ;;  # tests/benchmarks
     *examples/translate_corpus.py*) mkdir -p synthetic.en ;;  # make test-beam
     *) command python "$@" ;;
@@ -137,6 +138,7 @@ def test_the_commands_of_a_page_run(page, tiny_model_dir, marian_folder, tmp_pat
         cwd=tmp_path,
         env={
             **os.environ,
+            "no_proxy": "localhost",
             "PORT": address.rpartition(":")[2],
             **{name: str(value) for name, value in given.items()},
         },
