@@ -85,8 +85,8 @@ BEFORE = {
     "< web.de > mono.de.zst",
     "README.md": "head -n 5 test.en > new.en; mkdir -p demo .venv/bin; cp -r $MODEL demo/model; "
     "touch .venv/bin/activate",
-    "docs/comparing.md": "mkdir models; cp -r $MODEL models/a; cp -r $MODEL models/b; cp test.de "
-    "a.de; cp val.de b.de; "
+    "docs/comparing.md": "mkdir models; cp -r $MODEL models/old; cp -r $MODEL models/new; "
+    "cp -r $MARIAN opus-mt-en-de; cp val.de other.de; "
     "for name in a b; do cp val.de $name.val.de; cp test.de $name.test.de; done",
     "docs/alignments.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/engines.md": "mkdir models; cp -r $MODEL models/en-de",
