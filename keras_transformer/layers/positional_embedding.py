@@ -131,7 +131,7 @@ class PositionalEmbedding(ArgumentHints, keras.layers.Layer):
         self.autocast = False
         self._input_is_float = False
 
-    def __call__(self, token_ids: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def __call__(self, token_ids: Any, *args: Any, **kwargs: Any) -> Any:
         refuse_ragged("token_ids", token_ids)
         if hasattr(token_ids, "dtype") and keras.backend.is_float_dtype(token_ids.dtype):
             self._check_floats(token_ids)

@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..checks import with_sliding_window
 
@@ -16,15 +16,19 @@ class ArgumentHints:
     # Our names of arguments, by their names in other libraries.
     other_names: dict[str, str] = {}
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        # Not in the constructor, where Python complains first that a required argument is missing.
-        own = inspect.signature(cls.__init__).parameters
-        for name, our_name in cls.other_names.items():
-            if name in kwargs and name not in own:
-                raise TypeError(
-                    f"{cls.__name__} has no argument {name!r}; it is called {our_name!r}"
-                )
-        return super().__new__(cls, *args, **kwargs)
+    # Editors and type checkers read the constructor's arguments, and this method would hide them.
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            # Not in the constructor, where Python complains first that a required argument is
+            # missing.
+            own = inspect.signature(cls.__init__).parameters
+            for name, our_name in cls.other_names.items():
+                if name in kwargs and name not in own:
+                    raise TypeError(
+                        f"{cls.__name__} has no argument {name!r}; it is called {our_name!r}"
+                    )
+            return super().__new__(cls, *args, **kwargs)
 
 
 def sliding_window_of(arguments: dict[str, Any], sliding_window: int | None) -> int | None:

@@ -79,7 +79,8 @@ logits = transformer({{"source": np.zeros((2, 3)), "target": np.zeros((2, 3))}})
 layers: int = config.num_layers
 lines: list[str] = Translator.load("models/en-de")(["A dog runs."])
 """
-# Each line has one error, of the rule after it.
+# Each line has one error, of the rule after it. As in all Keras layers, other keywords are for the
+# base class, and calls go through it: mistakes there are errors when the program runs.
 WRONG = """
 import keras_transformer
 from keras_transformer import EncoderLayr  # reportAttributeAccessIssue
@@ -88,17 +89,11 @@ from keras_transformer import PositionalEmbedding, PositionalEncoding, Transform
 
 print(EncoderLayr, keras_transformer.Encodr)  # reportAttributeAccessIssue
 EncoderLayer(4)  # reportCallIssue
-EncoderLayer(4, 512, dropuot=0.1)  # reportCallIssue
 EncoderLayer("4", 512)  # reportArgumentType
-EncoderLayer(4, 512, name=3)  # reportArgumentType
-EncoderLayer(4, 512)(1, trainning=True)  # reportCallIssue
-EncoderLayer(4, 512)(1, training="yes")  # reportArgumentType
-Decoder(2, 4, 512)(1, 2, mask=3)  # reportCallIssue
-MultiHeadAttention(4, 32)(1)  # reportCallIssue
-MultiHeadAttention(4, 32, use_biases=True)  # reportCallIssue
+Decoder(2, 4, 512, norm_first=0.5)  # reportArgumentType
+MultiHeadAttention(4)  # reportCallIssue
 FeedForward(512, activation=3)  # reportArgumentType
 PositionalEmbedding(10, 6, positions="sin")  # reportArgumentType
-PositionalEmbedding(10, 6)(1, start=1)  # reportCallIssue
 PositionalEncoding(max_length="5")  # reportArgumentType
 MaskedAccuracy(names="accuracy")  # reportCallIssue
 TransformerConfig(8, 8, d_modell=4)  # reportCallIssue
