@@ -1,8 +1,8 @@
 """The search of a batch as a program that XLA compiles, for each of a few shapes.
 
-A step of a search is hundreds of small operations, and starting them takes longer than computing
-them. A program starts once. Its tensors have fixed sizes, so that a batch is padded to the sizes of
-a program. A batch that fits no program uses the plain search.
+A step of a search is more than a hundred small operations, and starting them takes longer than
+computing them. A program starts once. Its tensors have fixed sizes, so that a batch is padded to
+the sizes of a program. A batch that fits no program uses the plain search.
 """
 
 from collections.abc import Callable, Sequence

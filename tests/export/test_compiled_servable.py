@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from session_mode import SavedModelSession
 from test_servable import read_warmup_requests
 
@@ -37,6 +38,21 @@ def test_answers_are_those_of_a_plain_search(compiled, servable):
         np.testing.assert_allclose(answer["score"], expected["score"], rtol=1e-4, atol=1e-5)
     for session in sessions:
         session.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_a_compiled_search_runs_with_the_executor_for_low_latency(
+    compiled, tiny_model_dir, num_threads
+):
+    config = tf.compat.v1.ConfigProto(
+        inter_op_parallelism_threads=num_threads, use_per_session_threads=True
+    )
+    config.experimental.executor_type = "SINGLE_THREADED_EXECUTOR"
+    session = SavedModelSession(compiled, config)
+    (text,) = session("translate", {"text": [SHORT]})["text"]
+    assert [text.decode()] == Translator.load(tiny_model_dir)([SHORT])
+    session.close()
 
 
 def test_a_server_warms_up_each_shape(compiled, tiny_model_dir):

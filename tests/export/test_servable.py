@@ -152,7 +152,7 @@ def test_a_session_answers_the_same(servable, expected):
 def test_the_executor_for_low_latency_answers_the_same(servable, name):
     page = pathlib.Path(CHECKOUT, "docs", "latency.md").read_text("utf-8")
     config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=2)
-    text_format.Parse(re.search("^ +(experimental .*)$", page, re.MULTILINE)[1], config)
+    text_format.Parse(re.search("'(experimental {.*})'", page)[1], config)
     assert config.experimental.executor_type
     inputs = SIGNATURES[name].example([text.decode(errors="replace") for text in MIXED])
     models = SavedModelSession(servable), SavedModelSession(servable, config)

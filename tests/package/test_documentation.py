@@ -190,6 +190,9 @@ def check_make(words, parse):
 def check_curl(words, parse):
     if words[0] == "-L":  # wmt14.md's archives.
         return
+    if words[0] == "-s":  # latency.md, which prints the time alone.
+        assert words[1:5] == ["-o", "/dev/null", "-w", r"%{time_total}\n"]
+        words = words[5:]
     address, data, body = words
     assert (
         re.fullmatch(r"localhost:8501/v1/models/(en-de|servable):predict", address) and data == "-d"
