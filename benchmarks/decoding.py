@@ -9,7 +9,8 @@ share the cores. The last table sends every 5th sentence as a request of its own
 greedily and with TensorFlow's executor for one thread (docs/latency.md). With `--isa avx2`,
 bfloat16 is left out.
 
-    SavedModel      the model that `keras-transformer export` writes (contenders/saved_model.py)
+    SavedModel      the model that `keras-transformer export` writes (contenders/saved_model.py);
+                    "compiled": with `--compile`, in float32
     CTranslate2     the same weights and search settings (contenders/ctranslate2.py)
     Marian          the same, if the model was imported from Marian (contenders/marian.py);
                     `--marian` names the Python of an environment with pymarian, and the folder that
@@ -52,6 +53,7 @@ PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16")
 # CTranslate2's types that may be its fastest.
 COMPUTE_TYPES = ("float32", "int16", "int8", "bfloat16")
 SAVED_MODEL, CTRANSLATE2, MARIAN = "SavedModel", "CTranslate2", "Marian"
+COMPILED = f"{SAVED_MODEL}, compiled"
 # The comparisons, in their order.
 TABLES = ("float32", "best", "greedy", "single")
 
@@ -85,6 +87,10 @@ def comparisons(
         lists[", shortlist"] = ("--shortlist",)
         for name, engine in list(engines.items()):
             engines[f"{name}, shortlist"] = functools.partial(engine, "--shortlist")
+    for name, engine in list(engines.items()):
+        if name.startswith(SAVED_MODEL):
+            compiled = name.replace(SAVED_MODEL, COMPILED)
+            engines[compiled] = functools.partial(engine, "--compile")
     without_marian = dict(engines)
     if marian:
         engines[MARIAN] = _marian(task_path, *marian)
@@ -108,7 +114,7 @@ def comparisons(
         greedy |= _cases(name, engine, "--beam-size", 1)
     on_one_thread: dict[str, Engine] = {}
     for name, engine in engines.items():
-        if name.startswith(SAVED_MODEL):
+        if name.startswith(SAVED_MODEL) and not name.startswith(COMPILED):
             on_one_thread[f"{name}, single-threaded executor"] = functools.partial(
                 engine, "--executor", "SINGLE_THREADED_EXECUTOR"
             )
@@ -260,6 +266,7 @@ def main() -> None:
                 usable_precisions(),
                 beam_sizes=(BEAM_SIZE, 1),
                 length_penalty=0.0,
+                compiled=True,
             )
             export_ctranslate2(translator, task.path / "ctranslate2")
         except Error as error:

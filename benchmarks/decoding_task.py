@@ -33,7 +33,8 @@ class DecodingTask:
     """A directory with the text, and with a trained model in the form of each engine.
 
         saved_models/    for each precision and beam size, as `keras-transformer export` writes
-                         them, and once more with the shortlist if the model has one
+                         them; once more with the shortlist if the model has one; each in
+                         float32 once more with compiled searches, if asked for
         ctranslate2/1    the same weights for CTranslate2, and the tokenizer's files
         task.json        texts, the longest sentence first, and limits
         answers/         the translations of contenders, from their last run
@@ -50,9 +51,15 @@ class DecodingTask:
         """`sources` and `references`; the model's `max_length` and `forbidden_tokens`."""
         return json.loads((self.path / "task.json").read_text(encoding="utf-8"))
 
-    def saved_model(self, precision: str, beam_size: int, shortlist: bool = False) -> pathlib.Path:
+    def saved_model(
+        self, precision: str, beam_size: int, shortlist: bool = False, compiled: bool = False
+    ) -> pathlib.Path:
         """Returns the path of a SavedModel."""
-        name = f"{precision}-beam-{beam_size}{'-shortlist' if shortlist else ''}"
+        name = f"{precision}-beam-{beam_size}"
+        if shortlist:
+            name += "-shortlist"
+        if compiled:
+            name += "-compiled"
         return self.path / "saved_models" / name / "1"
 
     def requests(self, size: int = REQUEST_SIZE, every: int = 1) -> list[list[str]]:
@@ -157,6 +164,7 @@ def prepare(
     precisions: Sequence["Precision"] = ("float32",),
     beam_sizes: Sequence[int] = (BEAM_SIZE,),
     length_penalty: float | None = None,
+    compiled: bool = False,
 ) -> tuple[DecodingTask, "Translator"]:
     """Writes a task without the model of CTranslate2.
 
@@ -168,6 +176,8 @@ def prepare(
             float32.
         beam_sizes: list of int. What to export SavedModels for. Defaults to 4.
         length_penalty: float or None. That of all searches. Defaults to None, the model's own.
+        compiled: bool. Whether to export SavedModels that compile their searches too, in float32.
+            Defaults to False.
 
     Returns:
         The task, and a translator in the first precision, with the model's shortlist if it has one.
@@ -178,7 +188,9 @@ def prepare(
     from keras_transformer.export.servable import export_servable
     from keras_transformer.model_dir.directory import ModelDir
     from keras_transformer.translation import Translator
+    from keras_transformer.translation.compiled_search import SearchShapes
 
+    shapes = SearchShapes(batch_sizes=(1, REQUEST_SIZE))
     model_dir = ModelDir(model_dir)
     decoding = model_dir.read_config().decoding
     if length_penalty is not None:
@@ -193,6 +205,11 @@ def prepare(
         translator = Translator.load(model_dir, decoding, precision, shortlist=shortlist)
         output = task.saved_model(*case).parent
         export_servable(translator, output, signatures=["serving_default"])
+        if compiled and precision == "float32":
+            output = task.saved_model(*case, compiled=True).parent
+            export_servable(
+                translator, output, signatures=["serving_default"], verified=False, shapes=shapes
+            )
         translators[case] = translator
 
     translator = translators[precisions[0], beam_sizes[0], shortlists[-1]]

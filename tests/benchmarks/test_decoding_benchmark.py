@@ -32,6 +32,7 @@ def task(tmp_path_factory, tiny_model_dir, pairs):
         pairs,
         beam_sizes=(BEAM_SIZE,),
         length_penalty=0.0,
+        compiled=True,
     )
     export_ctranslate2(translator, task.path / "ctranslate2")
     return task
@@ -76,15 +77,9 @@ def test_saved_model_and_ctranslate2_give_the_same_translations(task, translator
         agreed["equal"] == agreed["sentences"] == len(expected)
         and agreed["score_difference"] < 1e-3
     )
-    contender(
-        "saved_model",
-        task.path,
-        "--answers",
-        "one thread",
-        "--executor",
-        "SINGLE_THREADED_EXECUTOR",
-    )()
-    assert [text for text, _ in task.read_answers("one thread")] == [text for text, _ in expected]
+    for options in (["--executor", "SINGLE_THREADED_EXECUTOR"], ["--compile"]):
+        contender("saved_model", task.path, "--answers", "others", *options)()
+        assert [text for text, _ in task.read_answers("others")] == [text for text, _ in expected]
 
 
 def test_agreement_equals_a_count_by_hand():
@@ -125,17 +120,15 @@ def contenders_by_table(monkeypatch, cores, **options):
 
 def test_engines_are_compared_on_the_cores_that_there_are_at_the_moment(monkeypatch):
     float32, best, greedy, single = contenders_by_table(monkeypatch, cores=3)
-    assert (
-        float32
-        == greedy
-        == ["SavedModel", "SavedModel, 3 at once", "CTranslate2", "CTranslate2, 3 at once"]
-    )
+    names = ["SavedModel", "CTranslate2", "SavedModel, compiled"]
+    at_once = [name + suffix for name in names for suffix in ("", ", 3 at once")]
+    assert float32 == greedy == at_once
     assert best[-1] == "CTranslate2, bfloat16, 3 at once"
-    beam = ["SavedModel", "SavedModel, 3 threads", "CTranslate2", "CTranslate2, 3 threads"]
+    beam = [name + suffix for name in names for suffix in ("", ", 3 threads")]
     beam.append("SavedModel, single-threaded executor")
     assert single == [*beam, *(f"{name}, greedy" for name in beam)]
     float32, _, greedy, single = contenders_by_table(monkeypatch, cores=1)
-    assert float32 == greedy == ["SavedModel", "CTranslate2"]
+    assert float32 == greedy == names
     beam = [*float32, "SavedModel, single-threaded executor"]
     assert single == [*beam, *(f"{name}, greedy" for name in beam)]
 
@@ -184,7 +177,8 @@ def test_decoding_runs(tmp_path, monkeypatch, capsys, tiny_model_dir):
     finally:
         os.sched_setaffinity(0, cores)
     (table,) = json.loads(path.read_text())["comparisons"]
-    assert list(table["reports"]) == ["SavedModel", "CTranslate2"] and table["failures"] == {}
+    names = ["SavedModel", "CTranslate2", "SavedModel, compiled"]
+    assert list(table["reports"]) == names and table["failures"] == {}
     assert " of 3 translations of SavedModel and CTranslate2 are equal" in capsys.readouterr().out
 
 
