@@ -169,8 +169,8 @@ class TrainingConfig:
 
     Args:
         steps: int. Number of updates. A run that is resumed with another number follows the
-            schedule of that number, so that a finished cosine jumps up; the log has both learning
-            rates. Defaults to 100,000.
+            schedule of that number: after the end of a cosine, the learning rate rises again, and a
+            warning shows both rates. Defaults to 100,000.
         tokens_per_batch: int. At most this many source positions, and as many target positions, in
             a batch, on all devices together. Defaults to 25,000.
         num_buckets: int. At most this many different batch shapes; more shapes mean less padding.
@@ -198,8 +198,8 @@ class TrainingConfig:
         clip_norm: float or None. Largest norm of the gradient. For training runs that diverge.
             Defaults to None.
         accumulate_steps: int. Number of parts in which a device computes its share of a batch, one
-            after another, so that larger batches fit into its memory; the result is the same.
-            Defaults to 1.
+            after another, so that larger batches fit into its memory; the result is the same,
+            except for the random numbers of dropout. Defaults to 1.
         freeze: str. Which weights are not trained: "none"; "embeddings", and with them an output
             projection that shares them; "encoder", its layers; or "both". To fine-tune on little
             text. Defaults to "none".
@@ -208,7 +208,8 @@ class TrainingConfig:
             float16 on GPUs of 7.0 to 7.9, otherwise float32. In float16, gradients are scaled to
             its small range. A step in which one still overflows is skipped: it counts, but changes
             no weights. Defaults to "auto".
-        validate_every: int. Updates between validations, which save a checkpoint. Defaults to 1000.
+        validate_every: int. Updates between validations, which save a checkpoint and the state from
+            which a run is resumed; a crash costs at most so many. Defaults to 1000.
         validate_by: "perplexity", or "bleu", which translates the validation text by greedy search:
             the score by which checkpoints are compared. BLEU needs 4-grams: perplexity ranks all
             checkpoints if the references of the validation text have fewer than 250, as phrases and

@@ -113,8 +113,8 @@ def train(
     saves.
 
     Raises:
-        ConfigError: The directory holds a model with another configuration, the text is not that of
-            the run that is resumed, or a value does not fit the text.
+        ConfigError: The run in the directory cannot be resumed with this configuration or this
+            text, or a value does not fit the text.
         LockedError: Another training runs in the directory.
         InvalidFileError: A file that the run starts from does not fit the model, or is damaged.
         DivergedError: The training diverged. What was saved before stays.
