@@ -106,7 +106,7 @@ def from_keras(
         A built layer with the same outputs, of the same name and dtype policy.
 
     Raises:
-        ConfigError: The layer is of another class, not built or quantized.
+        ConfigError: The layer is of another class, has not been built, or is quantized.
 
     Example:
         >>> stock = keras.layers.MultiHeadAttention(num_heads=2, key_dim=4)
@@ -148,8 +148,8 @@ def to_keras(
         `keras.layers.MultiHeadAttention`.
 
     Raises:
-        ConfigError: The layer is of another class, not built or quantized, or has a setting unknown
-            to Keras.
+        ConfigError: The layer is of another class, has not been built, is quantized, or has a
+            setting unknown to Keras.
 
     Example:
         >>> attention = MultiHeadAttention(num_heads=2, key_dim=4)
@@ -214,8 +214,8 @@ def from_keras_hub(
         A built layer with the same outputs, of the same name and dtype policy.
 
     Raises:
-        ConfigError: The layer is of another class, not built or quantized, or an embedding with
-            `tie_weights=False`.
+        ConfigError: The layer is of another class, has not been built, is quantized, or is an
+            embedding with `tie_weights=False`.
 
     Example:
         >>> import keras_hub
@@ -269,7 +269,7 @@ def to_keras_hub(
 
     `from_keras_hub` lists the classes. KerasHub's blocks always have biases, one rate of dropout
     for sublayers and attention weights, and none inside the feed-forward network. Its embedding is
-    not scaled, and its positions are learned. A seed is left behind.
+    not scaled, and its positions are learned. The seed is not copied.
 
     Args:
         layer: a built `EncoderLayer` or `DecoderLayer` with `attention_bias=True` and
@@ -280,8 +280,8 @@ def to_keras_hub(
         A built layer of `keras_hub.layers` with the same outputs.
 
     Raises:
-        ConfigError: The layer is of another class, not built or quantized, or has a setting unknown
-            to KerasHub.
+        ConfigError: The layer is of another class, has not been built, is quantized, or has a
+            setting unknown to KerasHub.
         MissingPackageError: KerasHub is not installed.
 
     Example:

@@ -226,8 +226,8 @@ def to_torch(
         A module with the same outputs.
 
     Raises:
-        ConfigError: The layer is of another class, not built or quantized, or has a setting that
-            PyTorch lacks, such as `sliding_window`, `normalization="rms"` or `gated`.
+        ConfigError: The layer is of another class, has not been built, is quantized, or has a
+            setting that PyTorch lacks, such as `sliding_window`, `normalization="rms"` or `gated`.
         MissingPackageError: PyTorch is not installed.
 
     Example:

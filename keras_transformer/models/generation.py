@@ -181,15 +181,17 @@ def start_decoding(
         ConfigError: As for `generate`.
 
     Example:
-        The samplers of KerasHub ask for the token at `index` of their prompts, in which the first
-        `length` tokens are given. The step function is an adapter away:
+        A sampler of KerasHub calls `next(prompt, cache, index)` for the logits of position `index`.
+        This adapter lets it use a model without a source. The first `length` tokens of each prompt
+        are given:
 
         >>> def run(sampler, model, prompt, length):
         ...     prefix, room = prompt[:, : length - 1], prompt.shape[1] - length + 1
         ...     step, cache = start_decoding(model, max_length=room, prefix=prefix)
         ...     def next(prompt, cache, index):
         ...         newest = ops.take(prompt, index - 1, axis=1)[:, None]
-        ...         logits, cache = step(newest, ops.zeros_like(newest), index - length, cache)
+        ...         parents = ops.zeros_like(newest)  # each hypothesis continues itself
+        ...         logits, cache = step(newest, parents, index - length, cache)
         ...         return logits[:, 0], None, cache
         ...     return sampler(next, prompt, cache, index=length)
     """
