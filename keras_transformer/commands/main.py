@@ -63,7 +63,7 @@ RENAMED = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a command; a user's mistake is one line on standard error, and the exit code 1 or 2."""
+    """Runs a command; a user's mistake prints one line to standard error and exits with 1 or 2."""
     occupy_closed_streams()
     show_log()
     options = _parse(arguments)

@@ -111,14 +111,15 @@ class DecodingConfig:
         no_repeat_ngram_size: int. A translation does not contain the same n-gram of this many
             tokens twice; at most 100. For models that repeat themselves. Defaults to 0: n-grams
             may be repeated.
-        repetition_penalty: float. Above 1 to make tokens that a translation has already less
-            probable; 0.01 to 100. Defaults to 1: no penalty.
+        repetition_penalty: float. Values above 1 make tokens that already occur in the translation
+            less probable; 0.01 to 100. Defaults to 1: no penalty.
         min_length: int. The fewest tokens of a translation that is not empty, with its end token;
             at most 1,000,000. Defaults to 0.
         shortlist: bool. Whether training ends with a shortlist, which makes translation faster: for
             each source token the target tokens that may translate it. Translations are searched
             among these, whenever the model directory has a shortlist. Defaults to False.
-        tag: str or None. The tag in front of every source, one of the vocabulary, such as ">>de<<".
+        tag: str or None. The tag to put in front of every source, such as ">>de<<". It must be in
+            the vocabulary.
             Defaults to None: none.
         placeholders: bool. Whether URLs, e-mail addresses, `{names}`, formats such as `%s` and tags
             such as `<b>` are in a translation as they are in its source, each once; the first eight

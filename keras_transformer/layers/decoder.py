@@ -39,7 +39,7 @@ class Decoder(ArgumentHints, keras.layers.Layer):
         normalization: "layer" or "rms", as in `DecoderLayer`. Defaults to "layer".
         epsilon: float. Added to the variance, or to the mean square, in normalization. Defaults to
             1e-6.
-        seed: int or None. With a seed, dropout draws the same numbers in every run, and other
+        seed: int or None. With a seed, dropout draws the same numbers in every run, but different
             numbers in each layer. Defaults to None.
         remat: bool. Whether training computes each layer again for its gradient, which takes more
             time, but memory for one layer only. Defaults to False.

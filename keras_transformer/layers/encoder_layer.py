@@ -339,7 +339,7 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
         self_attend: Callable[[Tensor], Tensor],
         training: bool | None = None,
     ) -> Tensor:
-        """Computes the layer, in a call and in a step. Override it for another order of the parts.
+        """Computes the layer's output, in a call and in a step. Override it to change the order.
 
         Args:
             inputs: (batch, length, d_model).

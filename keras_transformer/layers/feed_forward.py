@@ -112,7 +112,7 @@ class FeedForward(ArgumentHints, keras.layers.Layer):
     def make_projection(
         self, name: str, units: int | None, activation: Callable[..., Any] | None = None
     ) -> keras.layers.Layer:
-        """Makes the layer of a product: "hidden", "gate" or "output". Override it to use another.
+        """Makes a projection layer: "hidden", "gate" or "output". Override it to use another.
 
         The layer is called with rows (batch * length, width).
         """

@@ -55,10 +55,10 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
     Computes `softmax(Q Kᵀ / sqrt(key_dim)) V` in each head, concatenates the heads' outputs and
     projects them. The softmax runs in float32 or better under every dtype policy.
 
-    A drop-in for `keras.layers.MultiHeadAttention`: its arguments have the same names and meanings
-    here, and the outputs are the same. By position, all arguments agree with Keras 3.15, and the
-    first seven with Keras 3.12 to 3.14, which have no `sliding_window`. The paper's projections
-    have no bias: `use_bias=False`.
+    A drop-in replacement for `keras.layers.MultiHeadAttention`: the arguments have the same names
+    and meanings, and the outputs are the same. By position, all arguments agree with Keras 3.15,
+    and the first seven with Keras 3.12 to 3.14, which have no `sliding_window`. The paper's
+    projections have no bias: `use_bias=False`.
 
     A masked position has no influence on the others: its weight is exactly 0, for scores and values
     up to 1e37, or as large as float16 allows. If a mask hides every position, attention returns

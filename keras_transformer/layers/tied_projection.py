@@ -33,7 +33,7 @@ class TiedProjection(keras.layers.Layer):
 
     Raises:
         ValueError: An argument breaks its rule, the embedding is not built when the projection is
-            called, or the inputs are not as wide as it.
+            called, or the width of the inputs differs from the embedding's.
 
     Example:
         >>> embedding = PositionalEmbedding(vocab_size=8000, d_model=512)

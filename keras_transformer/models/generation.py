@@ -48,9 +48,9 @@ def generate(
       whose layers between the prompt and the logits are all known: `DecoderLayer` and `Decoder`;
       `EncoderLayer`, `Encoder`, `MultiHeadAttention` and Keras' own attention with
       `use_causal_mask=True`; embeddings; layers and element-wise operations that treat each
-      position by itself; and such models inside the model. Layers that read only the source may be
-      any; they are computed once. An object with a method `start_decoding` brings steps of its own,
-      see `keras_transformer.decoding.Decodable`.
+      position by itself; and such models inside the model. Layers that read only the source can be
+      of any kind, because they are computed only once. An object with a method `start_decoding`
+      brings steps of its own, see `keras_transformer.decoding.Decodable`.
     - By full passes: each step calls the model for all tokens so far. This serves every other
       model, such as a subclassed one, or one with a recurrent layer or with a layer of your own
       that does not say how to compute a step (see below), and any model that masks a token as
@@ -98,8 +98,9 @@ def generate(
             Defaults to None: all.
         top_p: float or None. For sampling: only the most probable tokens that together have this
             probability are drawn, see `keras_transformer.decoding.sample`. Defaults to None: all.
-        repetition_penalty: float. Above 1 it makes tokens less probable that the prompt or the new
-            text has, see `keras_transformer.decoding.Constraints`; 0.01 to 100. Defaults to 1.
+        repetition_penalty: float. Values above 1 make tokens that already occur in the prompt or
+            the new text less probable, see `keras_transformer.decoding.Constraints`; 0.01 to 100.
+            Defaults to 1.
         no_repeat_ngram_size: int. No n-gram of this size, at most 100, occurs twice, in prompt and
             text together. Defaults to 0: n-grams may be repeated.
         min_new_tokens: int. No text ends before it has this many new tokens, including the stop
