@@ -107,7 +107,7 @@ class CompiledSearch:
             # A batch that fills less than half of a program is faster in the plain search.
             batch = _smallest(self.shapes.batch_sizes, num_rows)
             fits = (length < _NO_SIZE) & (batch <= 2 * num_rows)
-            # Without a program, sizes that no product below can exceed int32 with.
+            # Small sizes where no program fits: with _NO_SIZE, the products below would overflow.
             length = tf.where(fits, length, 1)
             batch = tf.where(fits, batch, num_rows)
             limits = tf.gather(max_lengths, rows)

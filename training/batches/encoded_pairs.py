@@ -251,8 +251,8 @@ def _map_in_threads(
 ) -> Iterator[Result]:
     """Yields the results of a function for items, in their order.
 
-    Operations of TensorFlow do not keep Python from other threads. As many items are read ahead as
-    there are threads.
+    Threads help because TensorFlow releases Python's lock while it computes. As many items are read
+    ahead as there are threads.
     """
     with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
         futures: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
