@@ -13,10 +13,11 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+from google.protobuf.message import DecodeError
 
 from keras_transformer.checks import shown
 from keras_transformer.config.values import SignatureName
-from keras_transformer.errors import VerificationError
+from keras_transformer.errors import InvalidFileError, VerificationError
 from keras_transformer.runtime.device import kind_of_device
 from keras_transformer.translation import Translator
 from keras_transformer.translation.compiled_search import SearchShapes
@@ -173,15 +174,24 @@ def write_warmup_requests(
 def read_warmup_requests(
     saved_model: str | os.PathLike[str],
 ) -> list[tuple[str, dict[str, tf.Tensor]]]:
-    """Returns the requests that TensorFlow Serving warms up by: a signature's name and inputs."""
+    """Returns the requests that TensorFlow Serving warms up by: a signature's name and inputs.
+
+    Raises:
+        InvalidFileError: The file is damaged.
+    """
     path = pathlib.Path(saved_model, WARMUP)
     if not path.is_file():
         return []
     requests = []
-    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-        request = _PredictionLog.FromString(record).predict_log.request
-        inputs = {part.key: tf.constant(tf.make_ndarray(part.value)) for part in request.inputs}
-        requests.append((request.model_spec.signature_name, inputs))
+    try:
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            request = _PredictionLog.FromString(record).predict_log.request
+            inputs = {part.key: tf.constant(tf.make_ndarray(part.value)) for part in request.inputs}
+            requests.append((request.model_spec.signature_name, inputs))
+    except (tf.errors.DataLossError, DecodeError, TypeError, ValueError):
+        raise InvalidFileError(
+            f"{path}: the warm-up requests cannot be read; export the model again"
+        ) from None
     return requests
 
 

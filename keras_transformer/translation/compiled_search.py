@@ -2,7 +2,8 @@
 
 A step of a search is more than a hundred small operations, and starting them takes longer than
 computing them. A program starts once. Its tensors have fixed sizes, so that a batch is padded to
-the sizes of a program. A batch that fits no program uses the plain search.
+the sizes of a program. A batch that is too large for every program, or fills less than half of one,
+uses the plain search.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from .search import SearchedModel, Sources, constraints_of, search_hypotheses
 
 # The most candidates of a program besides those that any translation may have.
 _MOST_LISTED = 4096
-# A request of more batches of the largest size than this uses the plain search.
+# A request of more batches of the largest size than this is divided as for the plain search.
 _MOST_BATCHES = 4
 # Larger than any size.
 _NO_SIZE = 2**30
@@ -40,7 +41,7 @@ class SearchShapes(NamedTuple):
     batch_sizes: tuple[int, ...] = (1, 16)
 
     def up_to(self, max_length: int) -> "SearchShapes":
-        """Returns the shapes for a model, in ascending order: no source is longer than it reads."""
+        """Returns the shapes for a model, sorted: it reads no source beyond `max_length`."""
         lengths = {min(length, max_length) for length in self.lengths}
         return SearchShapes(tuple(sorted(lengths)), tuple(sorted(set(self.batch_sizes))))
 
@@ -53,8 +54,8 @@ class CompiledSearch:
 
     Args:
         searched: the model.
-        variables: the variables that a search reads. A program takes their values as arguments, so
-            that several may run side by side.
+        variables: the variables that the model reads. A program takes their values as arguments,
+            so that several may run side by side.
         shapes: of the programs.
     """
 
@@ -94,8 +95,9 @@ class CompiledSearch:
         """Returns a function like `plain`, which it calls for batches that fit no shape.
 
         Args:
-            plain: takes the numbers of rows and returns tokens, padded to `width`, and scores.
-            source: see `search_tokens`, as for the arguments that follow.
+            plain: takes row numbers, int32 (n,), and returns tokens, padded to `width`, and scores.
+            source: see `search_tokens`, which also explains `max_lengths`, `n_best` and
+                `placeholders`.
             width: int32 (). The length that the tokens of all batches are padded to.
         """
         searched = self._searched
@@ -104,13 +106,15 @@ class CompiledSearch:
         def search_batch(rows: Tensor) -> TokensAndScores:
             num_rows = tf.size(rows)
             length = _smallest(self.shapes.lengths, tf.reduce_max(tf.gather(lengths, rows)))
-            # A batch that fills less than half of a program is faster in the plain search.
             batch = _smallest(self.shapes.batch_sizes, num_rows)
+            # A batch that fills less than half of a program is faster in the plain search. A batch
+            # of more texts than any program fails this test too: its size is _NO_SIZE.
             fits = (length < _NO_SIZE) & (batch <= 2 * num_rows)
             # Small sizes where no program fits: with _NO_SIZE, the products below would overflow.
             length = tf.where(fits, length, 1)
             batch = tf.where(fits, batch, num_rows)
             limits = tf.gather(max_lengths, rows)
+            # Placeholders may raise a limit above what a program has room for.
             fits &= tf.reduce_max(limits) <= self._most_tokens(length)
             source_ids = tf.gather(source, rows).to_tensor()
             candidates = None
@@ -137,7 +141,7 @@ class CompiledSearch:
                         tf.gather(placeholders, rows), [[0, missing], [0, 0]]
                     )
                 if candidates is not None:
-                    inputs["candidates"] = self._padded(candidates, num_places)
+                    inputs["candidates"] = self._with_fillers(candidates, num_places)
                     inputs["num_candidates"] = tf.size(candidates)
                 weights = [variable.value for variable in self._variables]
                 token_ids, scores = self._function(n_best, inputs)(inputs, weights)
@@ -160,23 +164,22 @@ class CompiledSearch:
         candidates = self._searched.candidates
         return 0 if candidates is None else candidates.num_also
 
-    def _padded(self, candidates: Tensor, num_places: Tensor) -> Tensor:
-        """Returns candidates with padding in front of the placeholders.
+    def _with_fillers(self, candidates: Tensor, num_places: Tensor) -> Tensor:
+        """Returns candidates for a program's number of places, with fillers before placeholders.
 
-        The padding repeats the last candidate before it, because candidates ascend.
+        A filler repeats the candidate before it: `Constraints` finds a token by its first place in
+        an ascending list, which is then the token's own.
         """
         missing = num_places - tf.size(candidates)
         places = tf.range(num_places)
-        first_padding = tf.size(candidates) - self._num_placeholders
+        first_filler = tf.size(candidates) - self._num_placeholders
         return tf.gather(
             candidates,
-            tf.where(
-                places < first_padding, places, tf.maximum(places - missing, first_padding - 1)
-            ),
+            tf.where(places < first_filler, places, tf.maximum(places - missing, first_filler - 1)),
         )
 
     def _function(self, n_best: int, inputs: dict[str, Tensor]) -> Callable[..., TokensAndScores]:
-        key = (n_best, *inputs)
+        key = (n_best, tuple(inputs))
         if key not in self._functions:
             specs = {
                 name: tf.TensorSpec([None] * tensor.shape.rank, tensor.dtype)
@@ -217,7 +220,7 @@ class CompiledSearch:
                 **options,
             )
             if candidates is not None:
-                step = self._without_padding(step, inputs)
+                step = self._forbid_fillers(step, inputs)
             hypotheses = search_hypotheses(
                 searched.decoding,
                 step,
@@ -233,14 +236,14 @@ class CompiledSearch:
             )
         return hypotheses.token_ids, hypotheses.scores
 
-    def _without_padding(self, step: Any, inputs: dict[str, Tensor]) -> Any:
-        """Returns a step that forbids the candidates that are padding."""
+    def _forbid_fillers(self, step: Any, inputs: dict[str, Tensor]) -> Any:
+        """Returns a step that forbids the fillers among the candidates."""
         num_places = last_size(inputs["candidates"])
         places = tf.range(num_places)
-        is_padding = (places >= inputs["num_candidates"] - self._num_placeholders) & (
+        is_filler = (places >= inputs["num_candidates"] - self._num_placeholders) & (
             places < num_places - self._num_placeholders
         )
-        forbidden = tf.where(is_padding, np.float32(-np.inf), 0.0)
+        forbidden = tf.where(is_filler, np.float32(-np.inf), 0.0)
 
         def masked(*arguments: Any) -> tuple[Tensor, Any]:
             logits, state = step(*arguments)

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -108,6 +109,17 @@ def test_a_server_compiles_before_it_answers(compiled, tiny_model_dir, monkeypat
     answers = [api.post(f"{api.url_path}:predict", request)["predictions"] for api in apis]
     (expected,) = Translator.load(tiny_model_dir)([SHORT])
     assert [rows[0]["text"] for rows in answers] == [expected] * 3
+
+
+@pytest.mark.parametrize("damage", ["truncated", "zeros"])
+def test_damaged_warm_up_requests_end_in_one_line(compiled, fails, tmp_path, damage):
+    shutil.copytree(compiled, tmp_path / "1")
+    path = tmp_path / "1" / "assets.extra" / "tf_serving_warmup_requests"
+    content = path.read_bytes()
+    path.write_bytes(content[:-5] if damage == "truncated" else bytes(len(content)))
+    message = fails("serve", "--servable", tmp_path)
+    problem = "the warm-up requests cannot be read; export the model again"
+    assert message == f"keras-transformer serve: error: {path}: {problem}"
 
 
 @pytest.mark.slow
