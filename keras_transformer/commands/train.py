@@ -200,6 +200,7 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
     # for int8.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     from keras_transformer.training.recipe import load_recipe, naming_origins, recipe_of
+    from keras_transformer.training.run.cluster import trains_alone
     from keras_transformer.training.run.earlier_run import require_possible
 
     from ..model_dir import ModelDir
@@ -217,9 +218,15 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
         return
     if init_from is not None:
         init_from.weights_path()
+    model_dir = ModelDir(options.model_dir)
+    # Training takes the lock after the text has been read. One of several workers cannot say here
+    # whether its own chief holds it.
+    if trains_alone() and os.path.lexists(model_dir.lock_path):
+        with model_dir.lock_for_training():
+            pass
     # Some values do not fit the model directory, others the text.
     with naming_origins(options.config, options.set, init_from):
-        require_possible(ModelDir(options.model_dir), config, init_from)
+        require_possible(model_dir, config, init_from)
         _train_as(config, options, interruption, init_from)
 
 

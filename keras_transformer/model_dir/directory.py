@@ -42,6 +42,7 @@ from ..config.yaml_file import read_sections, yaml_of
 from ..errors import ConfigError, DamagedFileError, Error, InvalidFileError, MemoryLimitError
 from .files import (
     UNREADABLE,
+    locked,
     read_limited,
     replacing,
     replacing_with_checksum,
@@ -105,6 +106,15 @@ class ModelDir:
             if name:
                 paths[int(name[1])] = path
         return dict(sorted(paths.items()))
+
+    def lock_for_training(self) -> contextlib.AbstractContextManager[None]:
+        """Returns the lock that a training run holds: `with model_dir.lock_for_training(): ...`.
+
+        Raises:
+            LockedError: On entering, if another process holds it.
+            ConfigError: On entering, if the lock is not a file, such as a symbolic link.
+        """
+        return locked(self.lock_path, "another training runs here")
 
     def has_as_file(self, path: str | os.PathLike[str]) -> bool:
         """Whether a path, however it is spelled, is or would be a file of this directory."""

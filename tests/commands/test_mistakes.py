@@ -196,6 +196,7 @@ MISTAKES = {
     "train --tfds ''": "--tfds must be a text that is not empty; received --tfds=''",
     f"train {UNREAD}": "empty: the text is empty",
     f"train {UNREAD} --model-dir trained": "no training_state.npz to resume from",
+    f"train {UNREAD} --model-dir held": "another training runs here: process ",
     f"train {UNREAD} --set 'decoding.tag=<bt>'": "--set decoding.tag=<bt>: decoding.tag must be "
     "null without data.tags; received decoding.tag='<bt>'",
     f"train {UNREAD} --set 'data.tags=[<a>]' 'data.valid_tags=[<a>]' 'decoding.tag=<b>'": "tag must "
@@ -237,15 +238,24 @@ def test_mistakes_are_found_before_tensorflow_is_loaded(text, tmp_path):
         model_dir = "new" if command.startswith("train ") else "trained"
         given = "--model-dir" in command or command.startswith("check-data")
         commands.append(command if given else f"{command} --model-dir {model_dir}")
-    said = run_python(
-        "-c", NO_TENSORFLOW, input=json.dumps([*map(shlex.split, commands)]), cwd=tmp_path
-    ).splitlines()
+    held = ModelDir(tmp_path / "held")
+    held.path.mkdir()
+    with held.lock_for_training():
+        said = run_python(
+            "-c", NO_TENSORFLOW, input=json.dumps([*map(shlex.split, commands)]), cwd=tmp_path
+        ).splitlines()
     assert len(said) == len(MISTAKES)
     for line, (command, expected) in zip(said, MISTAKES.items()):
         message, code = json.loads(line)
         assert message.count("\n") == 1 and expected in message, command
         assert message.startswith(f"keras-transformer {command.split()[0]}: error: "), message
         assert code == (2 if message.endswith(" --help)\n") else 1)
+
+
+def test_workers_are_read_before_the_text(text, fails, monkeypatch, tmp_path):
+    monkeypatch.setenv("TF_CONFIG", "workers")
+    arguments = train_arguments(text, "", "")
+    assert "TF_CONFIG must be like" in fails("train", *arguments, "--model-dir", tmp_path / "new")
 
 
 def text_options():

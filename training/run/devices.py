@@ -1,18 +1,17 @@
 """The devices to train on, and the worker processes, one on each machine of a cluster."""
 
 import contextlib
-import json
 import logging
-import os
 import re
 from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.checks import require, shown
+from keras_transformer.checks import require
 from keras_transformer.errors import ConfigError, WorkerError
 
+from .cluster import workers_of_environment
 from .interruption import ended_by_signals
 
 _log = logging.getLogger(__name__)
@@ -20,9 +19,6 @@ _log = logging.getLogger(__name__)
 # A core computes at least this many tokens of a batch; with fewer, dividing the batch costs more
 # than it saves.
 TOKENS_PER_PART = 1000
-# A host's name or IPv4 address, or an IPv6 address in brackets, and a port.
-_ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):([1-9][0-9]{0,4})", re.ASCII)
-_MAX_PORT = 2**16 - 1
 # Sum this many numbers at a time, to bound memory.
 _NUMBERS_PER_SUM = 2**22
 # The errors of a computation of all workers if one of them has ended or does not answer.
@@ -58,7 +54,7 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
     if gpus:
         rule = f"at most {len(gpus)}, the number of GPUs"
         require(devices is None or devices <= len(gpus), "devices", rule, devices)
-    workers, index = _workers()
+    workers, index = workers_of_environment()
     if len(workers) > 1:
         rule = "left out if there are several workers, which use all their GPUs"
         require(devices is None, "devices", rule, devices)
@@ -193,68 +189,3 @@ def _connect(workers: list[str], index: int, num_gpus: int) -> tf.distribute.Str
             raise WorkerError(
                 f"{workers[index]}: this worker cannot be connected with the others: {reason}"
             ) from None
-
-
-def _workers() -> tuple[list[str], int]:
-    """The addresses of all workers, the chief's first, and the number of this one."""
-    if os.environ.get("TF_CONFIG"):
-        return _workers_of_tf_config(os.environ["TF_CONFIG"])
-    # Only in a step of a Slurm job (`srun`), not in the shell of an allocation.
-    if os.environ.get("SLURM_STEP_NUM_TASKS", "1") != "1":
-        return _workers_of_slurm()
-    return [], 0
-
-
-def _workers_of_tf_config(text: str) -> tuple[list[str], int]:
-    try:
-        config = json.loads(text)
-        jobs = config.get("cluster", {})
-        task = config.get("task", {})
-        chiefs = jobs.get("chief", [])
-        others = jobs.get("worker", [])
-        workers = chiefs + others
-        if len(set(workers)) < len(workers):
-            raise ValueError
-        for address in workers:
-            match = _ADDRESS.fullmatch(address)
-            if not match or int(match[1]) > _MAX_PORT:
-                raise ValueError
-        if len(workers) < 2:
-            return workers, 0
-        # The index may be a string, as for TensorFlow itself.
-        index = str(task["index"])
-        if not index.isdecimal():
-            raise ValueError
-        address = {"chief": chiefs, "worker": others}[task["type"]][int(index)]
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise ConfigError(
-            'TF_CONFIG must be like {"cluster": {"worker": ["host-a:2222", "host-b:2222"]}, '
-            f'"task": {{"type": "worker", "index": 0}}}}; received TF_CONFIG={shown(text)}'
-        ) from None
-    return workers, workers.index(address)
-
-
-def _workers_of_slurm() -> tuple[list[str], int]:
-    try:
-        # Slurm itself gives each task its GPUs; on machines without any the resolver needs to be
-        # told a number.
-        resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
-            gpus_per_node=2**16, gpus_per_task=1, auto_set_gpu=False
-        )
-        workers = resolver.cluster_spec().job_tasks("worker")
-        index = resolver.task_id
-        if index is None:
-            raise ValueError("SLURM_PROCID is not one of them")
-    except (ValueError, RuntimeError) as error:
-        names = (
-            "SLURM_PROCID",
-            "SLURM_STEP_NUM_TASKS",
-            "SLURM_STEP_NODELIST",
-            "SLURM_STEP_TASKS_PER_NODE",
-        )
-        received = ", ".join(f"{name}={os.environ.get(name)}" for name in names)
-        raise ConfigError(
-            "the variables of Slurm must describe the tasks of a step, as srun sets them: "
-            f"{error}; received {received}"
-        ) from None
-    return workers, index

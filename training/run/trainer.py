@@ -25,7 +25,6 @@ from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.directory import require_fitting, require_memory
 from keras_transformer.model_dir.files import (
     checksum_path,
-    locked,
     naming_errors,
     remove_leftovers,
     temporary_beside,
@@ -366,7 +365,7 @@ def _directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
     model_dir.path.mkdir(parents=True, exist_ok=True)
     lock: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if workers.is_chief:
-        lock = locked(model_dir.lock_path, "another training runs here")
+        lock = model_dir.lock_for_training()
     try:
         with lock:
             yield

@@ -20,8 +20,7 @@ from training_runs import free_addresses, leftovers
 from keras_transformer.checks import shown
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.files import locked
-from keras_transformer.training.run import devices
+from keras_transformer.training.run.cluster import workers_of_environment
 from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.state import read_progress
 
@@ -295,7 +294,7 @@ def test_a_full_disk_of_one_worker_stops_both(name, size, file, start, undisturb
 def test_a_second_chief_touches_nothing(start, tmp_path):
     model_dir = ModelDir(tmp_path / "chief")
     model_dir.path.mkdir()
-    with locked(model_dir.lock_path, "another training runs here"):
+    with model_dir.lock_for_training():
         chief, other = start()
         assert f"{model_dir}: another training runs here: process {os.getpid()} on " in chief.fail()
         assert other.fail().endswith(LOST)
@@ -467,7 +466,7 @@ UNUSUAL_ADDRESSES = ["10.0.0.1:65535", "[fe80::1]:80", "a-b.c_d:1"]
 )
 def test_workers_of_tf_config(jobs, kind, index, expected, environment):
     environment(TF_CONFIG=tf_config(jobs, kind, index))
-    assert devices._workers() == expected
+    assert workers_of_environment() == expected
 
 
 BAD_ADDRESSES = (
@@ -532,10 +531,10 @@ def test_workers_of_slurm(environment):
     }
     environment(**step, SLURM_PROCID="2")
     addresses = ["gpu07:8888", "gpu07:8889", "gpu08:8888", "gpu08:8889"]
-    assert devices._workers() == (addresses, 2)
+    assert workers_of_environment() == (addresses, 2)
     # In the shell of an allocation there is one task.
     environment(**{**step, "SLURM_STEP_NUM_TASKS": "1"}, SLURM_PROCID="0")
-    assert devices._workers() == ([], 0)
+    assert workers_of_environment() == ([], 0)
 
 
 @pytest.mark.parametrize(
