@@ -1,5 +1,6 @@
 """Compares systems: sacreBLEU's scores, the significance of differences, faults of translations."""
 
+import heapq
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -95,6 +96,16 @@ class Difference(NamedTuple):
     gain: float  # by how much the chrF of `other` is higher
 
 
+class LowScore(NamedTuple):
+    """A sentence that a system translates badly, according to chrF."""
+
+    number: int  # the line, from 1
+    source: str
+    reference: str
+    translation: str
+    score: float  # the chrF of the translation
+
+
 class Comparison(NamedTuple):
     """Systems side by side.
 
@@ -103,11 +114,13 @@ class Comparison(NamedTuple):
         signatures: how each metric was computed, by its name.
         differences: for each system but the first, the sentences on which it differs most from the
             first, those that it translates better before those that it translates worse.
+        low_scores: for each system, the sentences with its lowest chrF, the lowest first.
     """
 
     results: list[Result]
     signatures: dict[str, str]
     differences: dict[str, list[Difference]]
+    low_scores: dict[str, list[LowScore]]
 
 
 def require_comparable(pairs: SentencePairs) -> None:
@@ -125,6 +138,7 @@ def compare(
     tokenize: str | None = None,
     test: Test = "bootstrap",
     num_differences: int = 5,
+    num_low_scores: int = 5,
 ) -> Comparison:
     """Compares systems with the first of them, in mixed case.
 
@@ -138,6 +152,7 @@ def compare(
             "randomization", approximate randomization of 10,000 trials (Riezler and Maxwell 2005).
             Both are sacreBLEU's. Defaults to "bootstrap".
         num_differences: int. The sentences shown in each direction. Defaults to 5.
+        num_low_scores: int. The sentences shown with the lowest chrF of each system. Defaults to 5.
 
     Raises:
         ConfigError: The test set has more than 10,000 sentences, there is no such tokenizer, or its
@@ -187,7 +202,11 @@ def compare(
         system.name: _differences(sources, references, first, system, num_differences)
         for system in systems[1:]
     }
-    return Comparison(results, signature_texts, differences)
+    low_scores = {
+        system.name: _low_scores(sources, references, system.translations, num_low_scores)
+        for system in systems
+    }
+    return Comparison(results, signature_texts, differences, low_scores)
 
 
 def _compared(result: Any, first: Any, is_equal: bool) -> Score:
@@ -214,6 +233,19 @@ def _differences(
     better = [difference for difference in differences if difference.gain > 0][:number]
     worse = [difference for difference in differences[::-1] if difference.gain < 0][:number]
     return better + worse
+
+
+def _low_scores(
+    sources: list[str], references: list[str], translations: list[str], number: int
+) -> list[LowScore]:
+    metric = sacrebleu.metrics.CHRF()
+    lines = zip(sources, references, translations, strict=True)
+    scored = [
+        LowScore(line, *texts, metric.sentence_score(texts[2], [texts[1]]).score)
+        for line, texts in enumerate(lines, start=1)
+        if texts[1] != texts[2]
+    ]
+    return heapq.nsmallest(number, scored, key=lambda sentence: sentence.score)
 
 
 def count_faults(

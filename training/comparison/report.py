@@ -131,6 +131,16 @@ def _parts(comparison: Comparison, format: Format, level: int = 2) -> list[str]:
     ]
     for name, signature in comparison.signatures.items():
         parts.append(_paragraph(f"{name}: {signature}", format))
+    for name, low_scores in comparison.low_scores.items():
+        if low_scores:
+            parts.append(_heading(f"Lowest chrF of {name}", format, level))
+        for sentence in low_scores:
+            rows = [
+                ["source", sentence.source],
+                ["reference", sentence.reference],
+                [f"translation ({sentence.score:.1f} chrF)", sentence.translation],
+            ]
+            parts.append(_table([f"line {sentence.number}", ""], rows, format))
     first = comparison.results[0].name
     for name, differences in comparison.differences.items():
         parts.append(_heading(f"Where {name} differs most from {first}", format, level))

@@ -110,6 +110,19 @@ def test_the_sentences_that_differ_most_come_from_both_ends():
     )
 
 
+def test_the_sentences_with_the_lowest_scores_come_lowest_first():
+    translations = REFERENCES[:2] + [""] + REFERENCES[3:5] + ["5 Hunde"] + REFERENCES[6:]
+    comparison = compare([System("a", translations)], PAIRS, num_low_scores=2)
+    lowest, second = comparison.low_scores["a"]
+    assert lowest == (3, SOURCES[2], REFERENCES[2], "", 0.0)
+    assert (second.number, second.translation) == (6, "5 Hunde") and 0 < second.score < 100
+    report = write_report(comparison, "text")
+    assert "Lowest chrF of a\n" in report and report.index("line 3") < report.index("line 6")
+    assert "translation (0.0 chrF)" in report
+    # The other translations are their references.
+    assert len(compare([System("a", translations)], PAIRS).low_scores["a"]) == 2
+
+
 def test_faults_by_hand():
     sources = ["1 and 22", "Berlin", "go go", "a b", "3"]
     references = ["1 und 22", "Berlin", "los los", "x y", "drei"]
@@ -215,7 +228,8 @@ def test_reports_of_several_test_sets_have_a_section_for_each():
     markdown = write_reports(comparisons, "markdown")
     where = ["### Where b|2 differs most from a", "### Where c differs most from a"]
     headings = [line for line in markdown.splitlines() if line.startswith("#")]
-    assert headings == ["## news|1", *where, "## talks &#60;2&#62;", *where]
+    lowest = [f"### Lowest chrF of {name}" for name in ("a", "b|2", "c")]
+    assert headings == ["## news|1", *lowest, *where, "## talks &#60;2&#62;", *where]
     assert markdown.splitlines()[0].count("|") == 4
     page = write_reports(comparisons, "html")
     cells = Cells()
@@ -223,7 +237,7 @@ def test_reports_of_several_test_sets_have_a_section_for_each():
     assert cells.open == []
     assert re.findall('<h2 dir="auto">(.*?)</h2>', page) == ["news|1", "talks &lt;2&gt;"]
     assert len(re.findall("<h1>", page)) == 1
-    assert len(re.findall('<h3 dir="auto">', page)) == 4
+    assert len(re.findall('<h3 dir="auto">', page)) == 7
     assert json.loads(write_reports(comparisons, "json")) == {
         "test_sets": [
             {"name": name, **json.loads(write_report(comparison, "json"))}
@@ -309,7 +323,12 @@ def test_the_command_takes_several_test_sets(text, tmp_path, monkeypatch, capsys
     assert headings == [
         line
         for source, b, a in names
-        for line in (f"## {source}", f"### Where {b} differs most from {a}")
+        for line in (
+            f"## {source}",
+            f"### Lowest chrF of {a}",
+            f"### Lowest chrF of {b}",
+            f"### Where {b} differs most from {a}",
+        )
     ]
 
 
