@@ -168,6 +168,8 @@ def check_python(words, parse):
         return  # Commands of JoeyNMT, in coming-from.md.
     if words[:2] == ["-m", "venv"] or words[:2] == ["-m", "pytest"]:
         assert all((ROOT / word).exists() for word in words[2:] if word.endswith(".py"))
+    elif "-c" in words:
+        compile(words[words.index("-c") + 1], "-c", "exec")
     elif words[0] == "-m":
         assert importlib.util.find_spec(words[1]), words[1]
         if len(words) > 2 and not words[1].startswith("keras_transformer"):
