@@ -79,11 +79,11 @@ def generate(
         prompts: list of lists of ints, or int (batch, length). Token ids that each result
             continues, at least one each; an array is padded with `padding_id` on either side. With
             a `Transformer` they begin with the start token.
-        source: array, list of lists of ints, or dict of them. The other input of a model with a
-            source, with a row for each prompt; a list of lists is padded with `padding_id`. The
-            prompt is for the input that the causal attention reads. A dict from names of inputs, if
-            there are several others; a model that is not functional is
-            called with them as further arguments. Defaults to None.
+        source: array, list of lists of ints, or dict of them. The source sequences, one for each
+            prompt. A list of lists is padded with `padding_id`. If the model has several inputs
+            besides the prompt, pass a dict from their names. The prompt is the input that the
+            causal attention reads. A model that is not functional is called with the sources as
+            further arguments. Defaults to None.
         max_new_tokens: int. The most tokens that continue a prompt; at most 1,000,000.
         stop_ids: int or sequence of ints. The tokens that end a text. Defaults to none.
         padding_id: int or None. The token id that pads prompts and results; it is not generated.

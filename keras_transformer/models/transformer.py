@@ -34,8 +34,17 @@ GUIDED_HEAD = 0
 class Transformer(keras.Model):
     """A functional model from token ids to logits (Figure 1 of the paper).
 
-    A subclass replaces the encoder or the decoder by naming another class: `encoder_class` or
-    `decoder_class`.
+    `build_transformer(config)` returns the same model as `Transformer(config)`. Use
+    `build_transformer` to make a model of the standard layers. Use the class to define a subclass
+    with other layers, see `encoder_class`.
+
+    Save the model with `model.save("model.keras")`, and load it with `keras.saving.load_model`.
+    Before you load a file in another program, import `keras_transformer`, and the module of your
+    subclass.
+
+    To make a model with the same configuration and new weights, call
+    `type(model).from_config(model.get_config())`. `keras.models.clone_model` returns a functional
+    model instead of a `Transformer`.
 
     Args:
         config: the configuration, or its fields as a dict.
@@ -51,15 +60,19 @@ class Transformer(keras.Model):
         float32 logits (batch, target length, target_vocab_size).
 
     Attributes:
+        encoder_class: the class of the encoder, `Encoder` or a subclass of it. To use other layers,
+            set it in a subclass of `Transformer`
+            ([Your own blocks](../blocks.md#in-a-model-that-translates)).
+        decoder_class: the class of the decoder, `Decoder` or a subclass of it.
+        config: the configuration.
+        encoder: the encoder, which `encoder_class` makes.
+        decoder: the decoder, which `decoder_class` makes.
         output_projection: the layer from hidden states to logits, whose `kernel` is (d_model,
             target_vocab_size) and whose `bias` is (target_vocab_size,) or None: a `TiedProjection`,
             or a `Dense` layer if no embeddings are tied.
 
-    `keras.models.clone_model` makes a functional model of the same layers; to copy it as a
-    `Transformer`, write `Transformer.from_config(model.get_config())`.
-
     Raises:
-        ConfigError: A value of the configuration breaks its rule.
+        ConfigError: If a value of the configuration is not allowed.
 
     Example:
         >>> config = TransformerConfig.preset("tiny", source_vocab_size=100, target_vocab_size=100)

@@ -10,32 +10,34 @@ import pytest
 from keras.ops import convert_to_numpy as numpy
 
 from keras_transformer import (
-    Decoder,
+    FeedForward,
     PositionalEmbedding,
     TiedProjection,
     TransformerConfig,
     generate,
 )
+from keras_transformer.keras_versions import with_sublayers
 from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "blocks.md"
-CLASSES = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"^```python.*?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 VOCAB_SIZE, WIDTH = 12, 8
 ROWS = np.random.default_rng(0).integers(1, VOCAB_SIZE, size=(4, 7)).astype("int32")
 
 
 @pytest.fixture(scope="module")
 def blocks():
-    """The names that the page defines, without its last program, which trains a model."""
-    *definitions, _ = CLASSES.findall(PAGE.read_text(encoding="utf-8"))
+    """The names in the blocks of the page that define classes. The others train models."""
     names = {}
-    for code in definitions:
-        exec(compile(code, str(PAGE), "exec"), names)
+    for code in CODE.findall(PAGE.read_text(encoding="utf-8")):
+        if "\nclass " in f"\n{code}":
+            exec(compile(code, str(PAGE), "exec"), names)
     return names
 
 
 BLOCKS = {
-    "GeluDecoderLayer": lambda cls: cls(2, 12),
+    "MyDecoderLayer": lambda cls: cls(2, 12),
+    "MyDecoder": lambda cls: cls(2, 2, 12),
     "ExpertDecoderLayer": lambda cls: cls(2, 12, num_experts=3),
     "DropPathDecoderLayer": lambda cls: cls(2, 12, drop_path=0.5),
     "LayerScaleDecoderLayer": lambda cls: cls(2, 12, norm_first=True),
@@ -52,7 +54,9 @@ def model(request, blocks):
     block = BLOCKS[request.param](blocks[request.param])
     token_ids = keras.Input((None,), dtype="int32")
     embedding = PositionalEmbedding(VOCAB_SIZE, WIDTH)
-    hidden = block(embedding(token_ids))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*does not support masking")
+        hidden = block(embedding(token_ids))
     model = keras.Model(token_ids, TiedProjection(embedding)(hidden))
     model.block = block
     return model
@@ -143,7 +147,28 @@ def test_an_adapter_changes_nothing_at_first(blocks):
     np.testing.assert_allclose(outputs, numpy(expected), atol=1e-6)
 
 
-def test_a_transformer_has_stacks_of_its_own(blocks, tmp_path):
+@pytest.mark.parametrize("name", BLOCKS)
+def test_parts_have_the_precision_of_their_layer_and_names(name, blocks):
+    policy = keras.DTypePolicy("mixed_bfloat16")
+    paths = []
+    for _ in range(2):
+        block = BLOCKS[name](blocks[name])
+        block = type(block).from_config({**block.get_config(), "name": "block", "dtype": policy})
+        block.build((None, None, WIDTH))
+        assert {part.dtype_policy.name for part in with_sublayers(block)} == {policy.name}
+        paths.append([variable.path for variable in block.trainable_variables])
+    # Without a name, Keras counts: dense, dense_1, ...
+    assert paths[0] == paths[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "encoder_part", "decoder_part"),
+    [
+        ("MyTransformer", "MyNetwork", "MyNetwork"),
+        ("TwoExpertTransformer", "MixtureOfExperts", None),
+    ],
+)
+def test_a_transformer_has_stacks_of_its_own(name, encoder_part, decoder_part, blocks, tmp_path):
     config = TransformerConfig.preset(
         "tiny",
         source_vocab_size=VOCAB_SIZE,
@@ -153,15 +178,21 @@ def test_a_transformer_has_stacks_of_its_own(blocks, tmp_path):
         d_ff=12,
         num_heads=2,
     )
-    model = blocks["ExpertTransformer"](config)
-    parts = [layer.feed_forward for layer in model.encoder.layers]
-    assert [type(part) for part in parts] == [blocks["MixtureOfExperts"]] * 2
-    assert type(model.decoder) is Decoder
+    model = blocks[name](config)
     inputs = {"source": ROWS, "target": ROWS[:, :5]}
+    model.compile("adam", MaskedLabelSmoothedCrossentropy())
+    model.fit(inputs, ROWS[:, 1:6], verbose=0)
     expected = numpy(model(inputs))
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert type(loaded) is blocks["ExpertTransformer"]
+    assert type(loaded) is blocks[name]
+    for stack, part in ((loaded.encoder, encoder_part), (loaded.decoder, decoder_part)):
+        networks = [layer.feed_forward for layer in stack.layers]
+        assert [type(network) for network in networks] == [
+            blocks[part] if part else FeedForward
+        ] * 2
+    if name == "TwoExpertTransformer":
+        assert [len(layer.feed_forward.experts) for layer in loaded.encoder.layers] == [2, 2]
     np.testing.assert_allclose(numpy(loaded(inputs)), expected, rtol=1e-5, atol=1e-6)
     generated = generate(loaded, ROWS[:2, :1].tolist(), source=ROWS[:2], max_new_tokens=3)
     texts = ROWS[:2, :1]
