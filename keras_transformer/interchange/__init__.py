@@ -1,6 +1,6 @@
-"""Layers with the weights of other libraries' layers, and back: one call each way.
+"""Converts layers of Keras, KerasHub and PyTorch to layers of this package, and back.
 
-No other library is imported, except by a function that makes one of its layers.
+KerasHub and PyTorch are imported only by the functions that create their layers.
 """
 
 from .keras_layers import from_keras, from_keras_hub, to_keras, to_keras_hub

@@ -1,4 +1,4 @@
-"""Conversions from and to attention layers of Keras, and layers and embeddings of KerasHub."""
+"""Converts attention layers of Keras, and layers and embeddings of KerasHub."""
 
 import inspect
 import sys
@@ -97,16 +97,20 @@ _CONVERTED = {
 def from_keras(
     layer: "keras.layers.MultiHeadAttention | keras.layers.GroupQueryAttention",
 ) -> MultiHeadAttention:
-    """Makes a `MultiHeadAttention` with the settings and weights of an attention layer of Keras.
+    """Converts an attention layer of Keras to a `MultiHeadAttention`, with settings and weights.
+
+    If a mask hides every position, the outputs differ: attention here returns zeros before the
+    output projection, and Keras returns the mean of all values.
 
     Args:
         layer: a built `keras.layers.MultiHeadAttention` or `keras.layers.GroupQueryAttention`.
 
     Returns:
-        A built layer with the same outputs, of the same name and dtype policy.
+        A built layer with the same name, dtype policy and outputs.
 
     Raises:
-        ConfigError: The layer is of another class, has not been built, or is quantized.
+        ConfigError: The layer is of another class or a subclass, has not been built, or is
+            quantized.
 
     Example:
         >>> stock = keras.layers.MultiHeadAttention(num_heads=2, key_dim=4)
@@ -136,9 +140,9 @@ def from_keras(
 def to_keras(
     attention: MultiHeadAttention,
 ) -> "keras.layers.MultiHeadAttention | keras.layers.GroupQueryAttention":
-    """Makes an attention layer of Keras with settings and weights of a `MultiHeadAttention`.
+    """Converts a `MultiHeadAttention` to an attention layer of Keras, with settings and weights.
 
-    Keras 3.15 and later have `sliding_window`, which they compute as a mask.
+    `sliding_window` needs Keras 3.15 or later, which computes it as a mask.
 
     Args:
         attention: a built `MultiHeadAttention`.
@@ -148,8 +152,8 @@ def to_keras(
         `keras.layers.MultiHeadAttention`.
 
     Raises:
-        ConfigError: The layer is of another class, has not been built, is quantized, or has a
-            setting unknown to Keras.
+        ConfigError: The layer is of another class or a subclass, has not been built, is quantized,
+            or has a setting that Keras does not have.
 
     Example:
         >>> attention = MultiHeadAttention(num_heads=2, key_dim=4)
@@ -200,22 +204,32 @@ def from_keras_hub(
     layer: "keras_hub.layers.TransformerEncoder | keras_hub.layers.TransformerDecoder | "
     "keras_hub.layers.TokenAndPositionEmbedding",
 ) -> EncoderLayer | DecoderLayer | PositionalEmbedding:
-    """Makes a layer with the settings and the weights of a layer of KerasHub.
+    """Converts a layer of KerasHub, with its settings and weights.
 
-    A `TransformerEncoder` becomes an `EncoderLayer`, a `TransformerDecoder`, with cross-attention
-    or without, a `DecoderLayer`, and a `TokenAndPositionEmbedding` a `PositionalEmbedding`.
-    KerasHub's `padding_mask` is `mask` here, its `decoder_padding_mask` is `target_mask` and its
-    `encoder_padding_mask` is `source_mask`.
+    | KerasHub | here |
+    | --- | --- |
+    | `TokenAndPositionEmbedding` | `PositionalEmbedding` |
+    | `TransformerEncoder` | `EncoderLayer` |
+    | `TransformerDecoder`, with or without cross-attention | `DecoderLayer` |
+    | `padding_mask` of an encoder | `mask` |
+    | `decoder_padding_mask` | `target_mask` |
+    | `encoder_padding_mask` | `source_mask` |
+    | `decoder_attention_mask` | `attention_mask` |
+    | `encoder_attention_mask` | `source_attention_mask` |
+
+    In both libraries, True in a padding mask marks a real token. If a mask hides every position,
+    the outputs differ: attention here returns zeros before the output projection, and KerasHub
+    returns the mean of all values.
 
     Args:
-        layer: a built layer of `keras_hub.layers`.
+        layer: a built layer of a class in the table.
 
     Returns:
-        A built layer with the same outputs, of the same name and dtype policy.
+        A built layer with the same name, dtype policy and outputs.
 
     Raises:
-        ConfigError: The layer is of another class, has not been built, is quantized, or is an
-            embedding with `tie_weights=False`.
+        ConfigError: The layer is of another class or a subclass, has not been built, is quantized,
+            or is an embedding with `tie_weights=False`.
 
     Example:
         >>> import keras_hub
@@ -265,11 +279,11 @@ def to_keras_hub(
     "keras_hub.layers.TransformerEncoder | keras_hub.layers.TransformerDecoder | "
     "keras_hub.layers.TokenAndPositionEmbedding"
 ):
-    """Makes a layer of KerasHub with the settings and the weights of a layer.
+    """Converts a layer to a layer of KerasHub, with settings and weights.
 
-    `from_keras_hub` lists the classes. KerasHub's blocks always have biases, one rate of dropout
-    for sublayers and attention weights, and none inside the feed-forward network. Its embedding is
-    not scaled, and its positions are learned. The seed is not copied.
+    `from_keras_hub` lists the classes. KerasHub's layers always have biases. They use the same
+    dropout rate for sublayers and attention weights, and no dropout inside the feed-forward
+    network. Embeddings are not scaled, and have learned positions. The seed is not copied.
 
     Args:
         layer: a built `EncoderLayer` or `DecoderLayer` with `attention_bias=True` and
@@ -280,8 +294,8 @@ def to_keras_hub(
         A built layer of `keras_hub.layers` with the same outputs.
 
     Raises:
-        ConfigError: The layer is of another class, has not been built, is quantized, or has a
-            setting unknown to KerasHub.
+        ConfigError: The layer is of another class or a subclass, has not been built, is quantized,
+            or has a setting that KerasHub does not have.
         MissingPackageError: KerasHub is not installed.
 
     Example:

@@ -1,7 +1,7 @@
-"""PyTorch's attention, layers, stacks and Transformer.
+"""Converts PyTorch's attention, layers, stacks and Transformer.
 
-Weights go through NumPy, so that Keras may run on any backend. A module's parts are read one by
-one: their settings may have been changed since the module was made.
+Weights are passed as NumPy arrays, so that Keras can run on any backend. The parts of a module are
+read individually, because their settings may have changed since the module was created.
 """
 
 import sys
@@ -76,10 +76,10 @@ _CONVERTED_OF_ATTENTION = {
 
 
 class NormalizedStack(NamedTuple):
-    """A stack of post-norm layers and one more layer normalization, as in `torch.nn.Transformer`.
+    """A stack of post-norm layers and a final layer normalization, as in `torch.nn.Transformer`.
 
-    `Encoder` and `Decoder` normalize after their last layer only with `norm_first`. It is called
-    like the stack.
+    `Encoder` and `Decoder` have a final normalization only with `norm_first`. Call it like the
+    stack.
     """
 
     stack: Encoder | Decoder
@@ -132,37 +132,37 @@ def from_torch(
     | NormalizedStack
     | EncoderDecoder
 ):
-    """Makes a layer with the settings and the weights of a module of PyTorch.
+    """Converts a module of PyTorch to a layer, with its settings and weights.
 
-    Keras may run on any backend.
+    Keras can run on any backend.
 
     | PyTorch | here |
     | --- | --- |
     | `MultiheadAttention` | `MultiHeadAttention` |
     | `TransformerEncoderLayer`, `TransformerDecoderLayer` | `EncoderLayer`, `DecoderLayer` |
     | `TransformerEncoder`, `TransformerDecoder` | `Encoder`, `Decoder` or `NormalizedStack` |
-    | `Transformer` | an `EncoderDecoder` of the two |
+    | `Transformer` | `EncoderDecoder`, which contains both stacks |
 
-    A `norm` after layers with `norm_first=False`, as `Transformer` always has it, makes a
+    A stack of layers with `norm_first=False` and a `norm`, as in `Transformer`, becomes a
     `NormalizedStack`.
 
-    Layers here take (batch, length, width), whatever the module's `batch_first`. Masks are True for
-    real tokens and for what may be attended to, where PyTorch's are True for the others. Decoder
+    Layers here take (batch, length, width), regardless of the module's `batch_first`. In masks,
+    True marks real tokens and allows attention; in PyTorch's masks, True hides a position. Decoder
     layers are causal without a mask. A normalization without a bias, as in modules with
-    `bias=False`, becomes one whose `beta` is zero.
+    `bias=False`, gets a `beta` of zeros.
 
     Args:
-        module: a module of one of the classes above.
+        module: a module of a class in the table.
         dtype: the dtype policy of the layers. Defaults to None: Keras' global policy.
 
     Returns:
-        What the table says, built, with the same outputs.
+        A built layer of the class in the table, with the same outputs.
 
     Raises:
         ConfigError: The module is of another class or a subclass, or has a setting that layers here
-            lack: `add_bias_kv`, `add_zero_attn`, another activation, rates or epsilons that differ
-            inside a layer, layers that differ inside a stack, or `norm_first=True` without a `norm`
-            after the stack.
+            do not have: `add_bias_kv`, `add_zero_attn`, another activation, different rates or
+            epsilons in the same layer, different layers in a stack, or `norm_first=True` without a
+            `norm` after the stack.
 
     Example:
         >>> import torch
@@ -211,23 +211,23 @@ def to_torch(
     | NormalizedStack
     | EncoderDecoder,
 ) -> "torch.nn.Module":
-    """Makes a module of PyTorch with the settings and the weights of a layer.
+    """Converts a layer to a module of PyTorch, with its settings and weights.
 
-    `from_torch` has a table of the classes. The module is in evaluation mode, has
+    `from_torch` has a table of the classes. The module is in evaluation mode, and has
     `batch_first=True` and the dtype of the layer's weights. Its attention has biases only with
-    `attention_bias`, the feed-forward network only with `feed_forward_bias`, and each dropout the
-    layer's rate for it, as if the parts of the module had been replaced. Initializers and seeds are
-    left behind.
+    `attention_bias`, and its feed-forward network only with `feed_forward_bias`. Each dropout has
+    the layer's rate for it. Initializers and seeds are not copied.
 
     Args:
-        layer: a built layer, or what `from_torch` made of a `torch.nn.Transformer`.
+        layer: a built layer, or the result of `from_torch` for a `torch.nn.Transformer`.
 
     Returns:
         A module with the same outputs.
 
     Raises:
-        ConfigError: The layer is of another class, has not been built, is quantized, or has a
-            setting that PyTorch lacks, such as `sliding_window`, `normalization="rms"` or `gated`.
+        ConfigError: The layer is of another class or a subclass, has not been built, is quantized,
+            or has a setting that PyTorch does not have, such as `sliding_window`,
+            `normalization="rms"` or `gated`.
         MissingPackageError: PyTorch is not installed.
 
     Example:

@@ -1,4 +1,4 @@
-"""What `generate` returns."""
+"""The result of `generate`."""
 
 from typing import Annotated, NamedTuple
 
@@ -6,13 +6,14 @@ import numpy as np
 
 
 class Generated(NamedTuple):
-    """What `generate` returns.
+    """The result of `generate`, with a row for each prompt.
 
     Attributes:
-        token_ids: the new tokens of each prompt, with the stop token; after it, the padding id, or
-            0 if that is None.
-        lengths: the numbers of new tokens, with the stop token.
-        scores: log probabilities of the new tokens; with a length penalty, divided by
+        token_ids: the new tokens, including the stop token. They are followed by the padding id, or
+            by 0 if `padding_id` is None.
+        lengths: the number of new tokens, including the stop token.
+        scores: the log probability of the new tokens, before `temperature`, `top_k` and `top_p` are
+            applied. Beam search with a length penalty divides it by
             `((5 + length) / 6) ** length_penalty`.
     """
 

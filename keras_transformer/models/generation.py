@@ -25,7 +25,7 @@ def generate(
     max_new_tokens: int,
     stop_ids: int | Sequence[int] = (),
     padding_id: int | None = 0,
-    forbidden_ids: Sequence[int] = (),
+    forbidden_ids: int | Sequence[int] = (),
     beam_size: int = 1,
     length_penalty: float = 0.0,
     temperature: float | None = None,
@@ -37,87 +37,93 @@ def generate(
     logits_processor: LogitsProcessor | None = None,
     seed: int | None = None,
 ) -> Generated:
-    """Continues prompts by greedy search, by beam search (`beam_size`), or by sampling
-    (`temperature`, `top_k` or `top_p`).
+    """Continues prompts by greedy search, beam search or sampling.
 
-    The model may be any causal Keras model from token ids to logits or probabilities (batch,
-    length, vocab_size). The tokens are those of `model(token_ids)`, computed in one of two ways:
+    Give `beam_size` for beam search. Give `temperature`, `top_k` or `top_p` to sample; if none is
+    given, the search is greedy. `temperature=1` alone draws from all tokens.
+
+    The model can be any causal Keras model that maps token ids to logits or probabilities (batch,
+    length, vocab_size). Its layers determine how `generate` computes it:
 
     - Step by step: each position is computed once, and attention reads earlier positions from
-      caches of keys and values. This serves a `Transformer`, and functional and sequential models
-      whose layers between the prompt and the logits are all known: `DecoderLayer` and `Decoder`;
-      `EncoderLayer`, `Encoder`, `MultiHeadAttention` and Keras' own attention with
-      `use_causal_mask=True`; embeddings; layers and element-wise operations that treat each
-      position by itself; and such models inside the model. Layers that read only the source can be
-      of any kind, because they are computed only once. An object with a method `start_decoding`
-      brings steps of its own, see `keras_transformer.decoding.Decodable`.
-    - By full passes: each step calls the model for all tokens so far. This serves every other
-      model, such as a subclassed one, or one with a recurrent layer or with a layer of your own
-      that does not say how to compute a step (see below), and any model that masks a token as
-      padding which is in a prompt or may be generated. A warning names the reason. The model is
-      tried with other tokens after a prompt, and refused if they change its logits.
+      caches of keys and values. This is possible for a `Transformer`, and for functional and
+      sequential models with only these layers between the prompt and the logits: `DecoderLayer` and
+      `Decoder`; `EncoderLayer`, `Encoder`, `MultiHeadAttention` and Keras' attention layers, called
+      with `use_causal_mask=True`; embeddings; layers and element-wise operations that process each
+      position independently; and models that consist of such layers. Layers that read only the
+      source can be of any kind, because they are computed only once. An object with a
+      `start_decoding` method is computed with this method, see
+      `keras_transformer.decoding.Decodable`.
+    - By full passes: each step computes all positions again. This is necessary for all other
+      models, such as a subclassed model, or a model with a recurrent layer or with your own layer
+      that does not define a step (see below). A warning names the reason. Before full passes,
+      `generate` checks that later tokens do not change the logits, and raises an error if they do.
 
-    A layer of your own is computed step by step if the class that defines its `call` says how:
+    A model that masks a token as padding needs full passes if this token is in a prompt or may be
+    generated. By default, token 0 is never generated (`padding_id=0`).
 
-    - A layer that attends to other positions has the methods `init_cache` and `step` and the
-      property `needs_position_ids`, as `DecoderLayer` has. Its cache is a nest of tensors with the
+    Your own layer is computed step by step if the class that defines its `call` also defines:
+
+    - for a layer that attends to other positions: the methods `init_cache` and `step` and the
+      property `needs_position_ids`, as in `DecoderLayer`. Its cache is a nest of tensors with the
       positions on the third axis.
-    - A layer that treats each position by itself has the class attribute
+    - for a layer that processes each position independently: the class attribute
       `is_position_wise = True`.
 
-    Prompts of different lengths are computed in one batch, each as if it were alone. A text ends
-    where no token may follow.
-
-    On TensorFlow the search is compiled once for each set of options, on JAX once for each set of
-    options, batch size, shape of the source, and length of the longest prompt, rounded up to a
-    multiple of 32. For full passes, both compile for each exact shape. PyTorch runs the search as
-    it is. Other values of temperature, top_p, repetition_penalty and seed, and new weights, need no
-    new compilation.
+    Prompts of different lengths are computed in one batch, and do not influence each other. A text
+    ends early if no token may follow.
 
     Args:
-        model: keras.Model, or an object with `start_decoding`.
-        prompts: list of lists of ints, or int (batch, length). Token ids that each result
-            continues, at least one each; an array is padded with `padding_id` on either side. With
-            a `Transformer` they begin with the start token.
-        source: array, list of lists of ints, or dict of them. The source sequences, one for each
-            prompt. A list of lists is padded with `padding_id`. If the model has several inputs
-            besides the prompt, pass a dict from their names. The prompt is the input that the
-            causal attention reads. A model that is not functional is called with the sources as
-            further arguments. Defaults to None.
-        max_new_tokens: int. The most tokens that continue a prompt; at most 1,000,000.
-        stop_ids: int or sequence of ints. The tokens that end a text. Defaults to none.
-        padding_id: int or None. The token id that pads prompts and results; it is not generated.
-            None if there is none. Defaults to 0.
-        forbidden_ids: sequence of ints. Tokens that are not generated. Defaults to none.
-        beam_size: int. Hypotheses of beam search, at most 1,000. Defaults to 1: greedy search.
-        length_penalty: float. For beam search: 0 ranks by probability, more favours longer texts;
-            at most 5. Defaults to 0.
-        temperature: float or None. For sampling: below 1 for more probable tokens, above 1 for more
-            variety. Defaults to None: 1.
-        top_k: int or None. For sampling: only so many of the most probable tokens are drawn.
-            Defaults to None: all.
-        top_p: float or None. For sampling: only the most probable tokens that together have this
-            probability are drawn, see `keras_transformer.decoding.sample`. Defaults to None: all.
-        repetition_penalty: float. Values above 1 make tokens that already occur in the prompt or
-            the new text less probable, see `keras_transformer.decoding.Constraints`; 0.01 to 100.
-            Defaults to 1.
-        no_repeat_ngram_size: int. No n-gram of this size, at most 100, occurs twice, in prompt and
-            text together. Defaults to 0: n-grams may be repeated.
-        min_new_tokens: int. No text ends before it has this many new tokens, including the stop
-            token. Defaults to 0.
+        model: `keras.Model`, or an object with a `start_decoding` method.
+        prompts: list of lists of ints or array. Token ids for the input that the decoder's causal
+            attention reads. Each result continues a prompt, which has at least one token. An array
+            of shape (batch, length) is padded with `padding_id`, on the left or on the right. The
+            prompts of a `Transformer` begin with the start token.
+        source: array, list of lists of ints, dict or None. The source sequences, one for each
+            prompt. A list of lists is padded with `padding_id`. If
+            there are several other inputs, pass a dict from their names to their values; a model
+            that is not functional is called with them as keyword arguments. Defaults to None.
+        max_new_tokens: int. Maximum number of new tokens for each prompt, at most 1,000,000.
+        stop_ids: int or sequence of ints. Tokens that end a text. Defaults to none.
+        padding_id: int or None. The token that pads prompts and results. It is never generated.
+            None means that there is no such token. Defaults to 0.
+        forbidden_ids: int or sequence of ints. Tokens that are never generated. Defaults to none.
+        beam_size: int. Number of hypotheses in beam search, at most 1,000. Must be 1 for sampling.
+            Defaults to 1: no beam search.
+        length_penalty: float. For beam search: 0 ranks texts by their probability, larger values
+            (up to 5) favor longer texts. Defaults to 0.
+        temperature: float or None. For sampling: the logits are divided by it, so that values below
+            1 favor probable tokens, and values above 1 give more variety. Defaults to None, which
+            means 1 if `top_k` or `top_p` is given.
+        top_k: int or None. For sampling: the next token is drawn from the k most probable tokens.
+            Defaults to None: all tokens.
+        top_p: float or None. For sampling: the next token is drawn from the smallest set of most
+            probable tokens that together have at least this probability. It is applied after
+            `top_k`, to the probabilities among the remaining tokens. Defaults to None: all tokens.
+        repetition_penalty: float. Values above 1 make tokens less probable that already occur in
+            the prompt or the new text, see `keras_transformer.decoding.Constraints`. From 0.01 to
+            100. Defaults to 1: no penalty.
+        no_repeat_ngram_size: int. Tokens that would repeat an n-gram of this size are not
+            generated, whether it occurs in the prompt or in the new text. At most 100. Defaults to
+            0: n-grams may be repeated.
+        min_new_tokens: int. Minimum number of new tokens, including the stop token. Defaults to 0.
         logits_processor: callable or None. `logits_processor(token_ids, logits, position)` returns
-            the logits of the next tokens in place of those of the model, before all other options,
-            see `keras_transformer.decoding.LogitsProcessor` for the shapes. It is compiled with the
-            search: pass the same function to every call. Defaults to None.
-        seed: int or None. For sampling: the same seed gives the same text, on every backend and in
-            any batch. Defaults to None: from Keras' global seed.
+            the new logits of the next tokens. It is called before all other options are applied.
+            See `keras_transformer.decoding.LogitsProcessor` for the shapes. It is compiled with the
+            search, so pass the same function in every call. Defaults to None.
+        seed: int or None. For sampling: calls with the same seed return the same tokens, on every
+            backend. The random numbers of a prompt depend on its index, but not on the other
+            prompts. Must be None without sampling. Defaults to None: a seed from Keras' global
+            seed generator.
 
     Returns:
-        `Generated`: new tokens, their numbers and scores, as NumPy arrays.
+        A `Generated`, a named tuple of NumPy arrays: `token_ids` of shape (batch, max_new_tokens),
+        the new tokens with the stop token, followed by padding; `lengths` of shape (batch,), the
+        numbers of new tokens; and `scores` of shape (batch,), their log probabilities.
 
     Raises:
         ConfigError: An argument breaks its rule, or the model is not causal, or does not return
-            logits.
+            logits or probabilities.
 
     Warns:
         UserWarning: All positions are computed for each new token. Once for each model.
@@ -130,6 +136,13 @@ def generate(
         >>> generated = generate(model, [[5, 6, 7], [8]], max_new_tokens=4, top_p=0.9, seed=1)
         >>> generated.token_ids.shape
         (2, 4)
+
+    Note:
+        TensorFlow compiles the search once for each set of options. JAX compiles it once for each
+        set of options, batch size, shape of the source, and length of the longest prompt, rounded
+        up to a multiple of 32. For full passes, both compile for each exact shape. PyTorch does not
+        compile. New weights, and other values of `temperature`, `top_p`, `repetition_penalty` and
+        `seed`, need no new compilation.
     """
     request = make_request(
         prompts=prompts,
@@ -163,28 +176,32 @@ def start_decoding(
     max_length: Dimension | None = None,
     prefix: Annotated[Tensor, "int (batch, prefix length)"] | None = None,
 ) -> tuple[Step[Any], Any]:
-    """Returns the step function of a model that `generate` takes, for any search, and the state for
-    its first call.
+    """Returns the step function of a model for your own search, and the state for its first call.
 
     Args:
-        model: as for `generate`. Full passes try the model with the prefix, unless a graph is being
-            made, whose values are not known: then a model that is not functional must return
-            logits, and must be causal.
-        source: the other input of a model with a source, or a dict of such inputs, or None.
-        beam_size: int. Hypotheses per sequence. Defaults to 1.
-        max_length: int or int scalar. Tokens after the prefix for which caches have room. Defaults
-            to None: caches grow with every step.
-        prefix: int (batch, prefix length). The tokens before position 0; shorter ones begin with
-            negative ids. A model without a source needs it, if only of length 0: it says how many
-            sequences there are.
+        model: as for `generate`. For full passes, the model is checked with the prefix. Inside a
+            compiled function, values are not known, and nothing is checked: there, a model that is
+            not functional must return logits, and must be causal.
+        source: array, dict or None. The other input of a model with a source, or a dict of such
+            inputs. Defaults to None.
+        beam_size: int. Number of hypotheses for each sequence. Defaults to 1.
+        max_length: int, tensor or None. Number of tokens after the prefix that fit into the caches.
+            Defaults to None: caches grow in every step.
+        prefix: tensor or None. The tokens before position 0, of shape (batch, prefix length), with
+            negative ids in front of a shorter prefix. A model without a source needs a prefix, if
+            only of length 0, because its first axis is the number of sequences. Defaults to None:
+            no tokens.
+
+    Returns:
+        The step function, see `keras_transformer.decoding.Step`, and the state for its first call.
 
     Raises:
         ConfigError: As for `generate`.
 
     Example:
-        A sampler of KerasHub calls `next(prompt, cache, index)` for the logits of position `index`.
-        This adapter lets it use a model without a source. The first `length` tokens of each prompt
-        are given:
+        A KerasHub sampler calls `next(prompt, cache, index)` for the logits of the token at
+        position `index`. This adapter runs such a sampler on a model without a source. The first
+        `length` tokens of each prompt are given:
 
         >>> def run(sampler, model, prompt, length):
         ...     prefix, room = prompt[:, : length - 1], prompt.shape[1] - length + 1

@@ -19,7 +19,7 @@ def stream_tokens(
     max_new_tokens: int,
     stop_ids: int | Sequence[int] = (),
     padding_id: int | None = 0,
-    forbidden_ids: Sequence[int] = (),
+    forbidden_ids: int | Sequence[int] = (),
     temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
@@ -31,8 +31,8 @@ def stream_tokens(
 ) -> Iterator[Annotated[np.ndarray, "int32 (batch,)"]]:
     """Continues prompts by greedy search or sampling, and yields each token as soon as it is known.
 
-    The tokens are those of `generate` with the same arguments, which it describes. One step is
-    compiled, and reused by all calls with the same options.
+    The tokens are the same as from `generate` with the same arguments. There is no beam search. One
+    step is compiled, and all calls with the same options use it again.
 
     Args:
         model: as for `generate`.
@@ -40,8 +40,8 @@ def stream_tokens(
         source: as for `generate`.
         max_new_tokens: as for `generate`.
         stop_ids: as for `generate`.
-        padding_id: as for `generate`; it also stands for the tokens of a text that has ended, as 0
-            does if it is None.
+        padding_id: as for `generate`. It is also yielded for texts that have ended, or 0 if it is
+            None.
         forbidden_ids: as for `generate`.
         temperature: as for `generate`.
         top_k: as for `generate`.
@@ -53,11 +53,10 @@ def stream_tokens(
         seed: as for `generate`.
 
     Yields:
-        int32 (batch,). The tokens of all texts at the first new position, then at the second one,
-        and so on, until all texts have ended.
+        int32 (batch,). The next token of each text, until all texts have ended.
 
     Raises:
-        ConfigError: As for `generate`; in the call, before the first token.
+        ConfigError: As for `generate`. The call raises it, before the first token.
 
     Warns:
         UserWarning: As for `generate`.

@@ -138,6 +138,27 @@ def test_an_embedding_of_tokens_and_positions(mask_zero):
     assert_same(from_keras_hub(to_keras_hub(embedding)), embedding)
 
 
+def test_a_model_is_cloned_with_converted_layers():
+    source = keras.Input((None,), dtype="int32", name="source")
+    target = keras.Input((None,), dtype="int32", name="target")
+    embedding = keras_hub.layers.TokenAndPositionEmbedding(9, 6, 8, mask_zero=True)
+    encoder = keras_hub.layers.TransformerEncoder(12, num_heads=2)
+    decoder = keras_hub.layers.TransformerDecoder(12, num_heads=2)
+    hidden = decoder(embedding(target), encoder(embedding(source)))
+    old = keras.Model([source, target], keras.layers.Dense(9, name="projection")(hidden))
+
+    def convert(layer):
+        return from_keras_hub(layer) if type(layer) in map(type, hub_layers) else layer
+
+    hub_layers = (embedding, encoder, decoder)
+    new = keras.models.clone_model(old, clone_function=convert)
+    assert new.get_layer("projection") is old.get_layer("projection")
+    assert not any(type(layer) in map(type, hub_layers) for layer in new.layers)
+    token_ids = [np.array([[3, 8, 1, 0], [5, 2, 0, 0]]), np.array([[1, 4, 7], [1, 6, 0]])]
+    # The rounding of several layers adds up.
+    assert_allclose(numpy(new(token_ids)), numpy(old(token_ids)), rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
