@@ -18,9 +18,16 @@ import tensorflow as tf
 from session_mode import SavedModelSession
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
+# The label of every model's version.
+LABEL = "stable"
+
 
 class InvalidRequestError(Exception):
     """A request that does not fit the signatures."""
+
+
+class BusyError(Exception):
+    """The queue is full."""
 
 
 class Model:
@@ -74,6 +81,11 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
             spec.HasField("version") and spec.version.value != self.model.version
         ):
             context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {spec.name}")
+        if spec.version_label not in ("", LABEL):
+            context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"Unrecognized servable version label: {spec.version_label}",
+            )
         name = spec.signature_name or "serving_default"
         try:
             outputs = self.model.predict(
@@ -81,6 +93,8 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
             )
         except InvalidRequestError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except BusyError as error:
+            context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         response = predict_pb2.PredictResponse()
         response.model_spec.name, response.model_spec.signature_name = self.model.name, name
         response.model_spec.version.value = self.model.version
@@ -91,20 +105,23 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
 
 class RestHandler(http.server.BaseHTTPRequestHandler):
-    """`POST /v1/models/NAME[/versions/N]:predict` with "instances", in rows, or "inputs", in
-    columns."""
+    """`POST /v1/models/NAME[/versions/N|/labels/LABEL]:predict` with "instances", in rows, or
+    "inputs", in columns."""
 
     model: Model
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         path = f"/v1/models/{self.model.name}"
-        if self.path not in (f"{path}:predict", f"{path}/versions/{self.model.version}:predict"):
+        chosen = ("", f"/versions/{self.model.version}", f"/labels/{LABEL}")
+        if self.path not in [f"{path}{choice}:predict" for choice in chosen]:
             return self.answer(404, {"error": f"Malformed request: POST {self.path}"})
         try:
             return self.answer(200, self.predict(json.loads(body)))
         except (InvalidRequestError, ValueError) as error:
             return self.answer(400, {"error": str(error)})
+        except BusyError as error:
+            return self.answer(503, {"error": str(error)})
 
     def predict(self, request):
         name = request.get("signature_name", "serving_default")

@@ -14,9 +14,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
-from model_server import serve
+from google.protobuf import text_format
+from model_server import LABEL, BusyError, Model, serve
 from tensorflow_serving.apis.predict_pb2 import PredictRequest
 from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
+from tensorflow_serving.config.file_system_storage_path_source_pb2 import (
+    FileSystemStoragePathSourceConfig,
+)
+from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from benchmarks.contenders.fuzzed_requests import fuzz, hostile_texts
 from keras_transformer.export.signatures import SIGNATURES
@@ -392,15 +397,59 @@ def test_the_example_clients_translate(server, translator):
         assert finished.stdout.splitlines() == expected, finished.stderr
 
 
-@pytest.mark.slow
-def test_the_clients_of_the_page_translate(server, translator):
-    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
-    clients = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    expected = [text for text, _ in translator.n_best(["A girl sleeps."], 3)[0]]
+PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+
+
+def clients_of_the_page(grpc_address, rest_address):
+    """The names that each client of the page defines, after it has run."""
+    clients = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     assert len(clients) == 2
     for client in clients:
-        code = client.replace("http://localhost:8501/v1/models/en-de:predict", server[1])
+        code = client.replace("http://localhost:8501", rest_address)
         found = {}
-        exec(code.replace("localhost:8500", server[0]), found)
-        assert found["texts"][0] == translator(["A girl sleeps."])[0]
-        assert found["three_best"] == [expected]
+        exec(code.replace("localhost:8500", grpc_address), found)
+        yield found
+
+
+@pytest.mark.slow
+def test_the_clients_of_the_page_translate(server, translator):
+    grpc_address, url = server
+    expected = [text for text, _ in translator.n_best(["A girl sleeps."], 3)[0]]
+    for client in clients_of_the_page(grpc_address, url.partition("/v1")[0]):
+        assert client["texts"][0] == translator(["A girl sleeps."])[0]
+        assert client["three_best"] == [expected]
+        outputs = client["predict"]("translate", label=LABEL, text=["A girl sleeps."])
+        assert [*map(tf.compat.as_text, outputs["text"])] == [expected[0]]
+        with pytest.raises((RuntimeError, grpc.RpcError)):
+            client["predict"]("translate", label="other", text=["A girl sleeps."])
+
+
+@pytest.mark.slow
+def test_the_clients_of_the_page_repeat_a_request_to_a_busy_server(server, monkeypatch):
+    grpc_address, url = server
+    rest, rpc = clients_of_the_page(grpc_address, url.partition("/v1")[0])
+    predict, calls = Model.predict, []
+
+    def busy(model, *request):
+        calls.append(request)
+        if len(calls) < 3:
+            raise BusyError
+        return predict(model, *request)
+
+    monkeypatch.setattr(Model, "predict", busy)
+    for client in (rest, rpc):
+        calls.clear()
+        assert len(client["predict"]("translate", text=["A girl sleeps."])["text"]) == 1
+        assert len(calls) == 3
+
+
+def test_the_configuration_of_the_page_has_the_fields_of_the_server():
+    (text,) = re.findall(
+        r"servable/models.config <<END\n(.*?)^END$", PAGE, re.DOTALL | re.MULTILINE
+    )
+    config = text_format.Parse(text, ModelServerConfig()).model_config_list.config[0]
+    assert config.name == "en-de" and config.version_labels == {"stable": 1, "canary": 1}
+    assert config.model_version_policy.specific.versions == [1]
+    (policy,) = re.findall(r"`(specific \{.*?\})`", PAGE)
+    policy = text_format.Parse(policy, FileSystemStoragePathSourceConfig.ServableVersionPolicy())
+    assert policy.specific.versions == [1, 2]

@@ -52,10 +52,20 @@ tensorflow_model_server() {
     keras-transformer serve --servable "served/$name"
 }
 
-curl() { command curl --silent --show-error --fail --noproxy '*' "${@//8501/$PORT}"; }
+# `serve` has no labels.
+curl() {
+    set -- "${@//8501/$PORT}"
+    command curl --silent --show-error --fail --noproxy '*' "${@/\/labels\/stable/}"
+}
 
 # The first model of the page stands in for those of a configuration file.
-docker() { tensorflow_model_server "$1" --model_name=en-de --model_base_path=servable/en-de; }
+docker() {
+    case "$1" in
+    run) tensorflow_model_server "$1" --model_name=en-de --model_base_path=servable/en-de ;;
+    rm) ;;
+    *) false ;;
+    esac
+}
 
 python() {
     case "$*" in
