@@ -115,7 +115,8 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
         path = f"/v1/models/{self.model.name}"
         chosen = ("", f"/versions/{self.model.version}", f"/labels/{LABEL}")
         if self.path not in [f"{path}{choice}:predict" for choice in chosen]:
-            return self.answer(404, {"error": f"Malformed request: POST {self.path}"})
+            status = 400 if self.path.startswith(f"{path}/labels/") else 404
+            return self.answer(status, {"error": f"Malformed request: POST {self.path}"})
         try:
             return self.answer(200, self.predict(json.loads(body)))
         except (InvalidRequestError, ValueError) as error:
