@@ -201,7 +201,7 @@ def start_decoding(
     Example:
         A KerasHub sampler calls `next(prompt, cache, index)` for the logits of the token at
         position `index`. This adapter runs such a sampler on a model without a source. The first
-        `length` tokens of each prompt are given:
+        `length` columns of `prompt` are given, and the other columns are room for new tokens:
 
         >>> def run(sampler, model, prompt, length):
         ...     prefix, room = prompt[:, : length - 1], prompt.shape[1] - length + 1
