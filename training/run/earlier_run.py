@@ -24,7 +24,7 @@ def require_possible(
             the new vocabulary would not be able to translate as the configuration says.
     """
     earlier = model_dir.read_config() if model_dir.config_path.is_file() else None
-    _require_state(model_dir, is_described=earlier is not None)
+    _require_state(model_dir, earlier)
     if earlier is not None:
         _require_same_configuration(model_dir, earlier, completed(config, earlier))
     if config.training.validate_by == "bleu" and config.training.bleu_tokenizer:
@@ -67,26 +67,33 @@ def _require_pieces(config: Config) -> None:
         )
 
 
-def _require_state(model_dir: ModelDir, is_described: bool) -> None:
+def _require_state(model_dir: ModelDir, earlier: Config | None) -> None:
     """Checks that the directory of an earlier run has its configuration and its state."""
-    # A run that is killed before it has saved a state leaves a checkpoint.
-    paths = [
-        model_dir.training_state_path,
-        model_dir.previous_state_path,
-        *model_dir.checkpoints().values(),
+    states = [
+        path
+        for path in (model_dir.training_state_path, model_dir.previous_state_path)
+        if path.is_file()
     ]
-    of_training = [path for path in paths if path.is_file()]
-    if is_described and not of_training and model_dir.is_trained():
+    checkpoints = model_dir.checkpoints()
+    of_training = [*states, *checkpoints.values()]
+    if earlier is None:
+        if of_training:
+            raise ConfigError(
+                f"{model_dir}: the directory has {of_training[0].relative_to(model_dir.path)} "
+                "of an earlier training run, but no config.yaml. "
+                "Put the file back, or train in another --model-dir"
+            )
+        return
+    if states:
+        return
+    # A run that is killed in its first validation leaves a checkpoint, but no state.
+    first = earlier.training.validate_every
+    is_lost = max(checkpoints) > first if checkpoints else model_dir.is_trained()
+    if is_lost:
         raise ConfigError(
             f"{model_dir}: the directory has trained weights, "
             "but no training_state.npz to resume from. To continue from these weights, "
             f"train in another --model-dir with --init-from {model_dir}"
-        )
-    if of_training and not is_described:
-        raise ConfigError(
-            f"{model_dir}: the directory has {of_training[0].relative_to(model_dir.path)} "
-            "of an earlier training run, but no config.yaml. "
-            "Put the file back, or train in another --model-dir"
         )
 
 

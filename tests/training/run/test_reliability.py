@@ -750,6 +750,27 @@ def test_a_directory_that_lost_its_configuration_is_left_as_it_is(unfinished):
     assert contents(unfinished.path) == before
 
 
+def test_a_directory_that_lost_its_states_is_left_as_it_is(unfinished):
+    for path in (unfinished.training_state_path, unfinished.previous_state_path):
+        path.unlink()
+    before = contents(unfinished.path)
+    with pytest.raises(ConfigError, match="no training_state.npz to resume from"):
+        train_here(unfinished.path)
+    assert contents(unfinished.path) == before
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_in_its_first_validation_starts_over(unfinished, undisturbed):
+    for path in (unfinished.training_state_path, unfinished.previous_state_path):
+        path.unlink()
+    first, *others = unfinished.checkpoints().values()
+    for path in others:
+        path.unlink()
+    shutil.copy(first, unfinished.best_path)
+    train_here(unfinished.path)
+    assert_as_if_undisturbed(unfinished, undisturbed)
+
+
 # The log, and files that are not ours
 
 
