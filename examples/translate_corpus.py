@@ -6,8 +6,8 @@
 For each input file, with one sentence per line, the script writes a file with the same name and
 compression to the output directory, with exactly one output line per input line, in the same order.
 To resume a run that was stopped, run the same command again: it translates only what is missing.
-All other options are Beam's, such as --runner. docs/more-text.md has the commands for several
-processes and for clusters.
+All other options are Beam's, such as --runner. docs/large-files.md has the commands for
+several processes and for clusters.
 
     input files ─► pieces ─► lines ─► RunInference ─► one file per piece ─► output files
 """
