@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import itertools
 import logging
+import math
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -211,9 +212,10 @@ def train(
             devices = counted(strategy.num_replicas_in_sync, "device")
             if workers.number > 1:
                 devices += f" of {workers.number} workers"
+            steps_of_pass = math.ceil(plan.num_steps / _num_copies(config))
             _log.info(
                 f"{model.transformer.count_params():,} parameters, {devices}; "
-                f"one pass over the text takes {counted(plan.num_steps, 'step')}, with batches of "
+                f"one pass over the text takes {counted(steps_of_pass, 'step')}, with batches of "
                 f"{counted(len(plan.buckets), 'shape')} and {plan.padding_share:.0%} padding"
             )
             run = TrainingRun(
@@ -312,22 +314,35 @@ def plan_texts(
         has_pieces = len(tokenizers.source.term_ids) > 0
         require(has_pieces, "data.terms", "0 for a vocabulary without pieces for terms", share)
         terms = TermAnnotation(learn_lexicon(train_pairs), share, training.seed)
-    is_drawn_anew = training.subword_dropout or augmentation or terms
-    num_epochs = training.subword_samples if is_drawn_anew else 1
-    epochs = Epochs(train_pairs, num_epochs, augmentation, terms)
+    epochs = Epochs(train_pairs, _num_copies(config), augmentation, terms)
     spans = span_finder(config.decoding, tokenizers)
     train_codec = TextCodec(samplers, max_length, spans, are_annotated=terms is not None)
     train_ids = encode(epochs, train_codec, directory / "train")
     if training.guided_alignment:
         train_ids = align_encoded(train_ids)
     valid_ids = encode_validation(config, valid_pairs, tokenizers, directory)
-    _report_pairs("training text", train_ids, tokenizers)
+    # A source vocabulary may spell the translations of terms in bytes. Validation text has none.
+    _report_pairs(
+        "training text", train_ids, tokenizers, ["target"] if terms else TokenizerPair._fields
+    )
     _report_pairs("validation text", valid_ids, tokenizers)
     sizes = training.tokens_per_batch, training.num_buckets, num_parts
     return plan_batches(train_ids, *sizes), plan_batches(valid_ids, *sizes)
 
 
-def _report_pairs(name: str, pairs: EncodedPairs, tokenizers: TokenizerPair) -> None:
+def _num_copies(config: Config) -> int:
+    """Returns how many copies of the text are encoded, with other random changes in each."""
+    changes = config.training.subword_dropout or config.data.augment or config.data.terms
+    return config.training.subword_samples if changes else 1
+
+
+def _report_pairs(
+    name: str,
+    pairs: EncodedPairs,
+    tokenizers: TokenizerPair,
+    sides: Sequence[str] = TokenizerPair._fields,
+) -> None:
+    """Logs the number of pairs, and warns if the vocabulary of a side hardly knows its text."""
     left_out = []
     if pairs.num_empty:
         left_out.append(f"{pairs.num_empty:,} empty")
@@ -335,7 +350,8 @@ def _report_pairs(name: str, pairs: EncodedPairs, tokenizers: TokenizerPair) -> 
         left_out.append(f"{pairs.num_too_long:,} too long")
     remark = f" (left out: {', '.join(left_out)})" if left_out else ""
     _log.info(f"{name}: {counted(len(pairs), 'sentence pair')}{remark}")
-    for side, tokenizer in tokenizers._asdict().items():
+    for side in sides:
+        tokenizer = getattr(tokenizers, side)
         # The first block stands for all, because pairs were assigned to blocks at random.
         share = np.isin(np.asarray(pairs.token_ids(side, 0)), tokenizer.unknown_ids()).mean()
         if share >= _NOTABLE_SHARE:

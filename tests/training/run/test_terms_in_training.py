@@ -6,6 +6,7 @@ import itertools
 import json
 import pathlib
 import random
+import re
 from typing import NamedTuple
 
 import keras
@@ -125,6 +126,35 @@ def test_translations_follow_the_glossary(trained):
     without, with_terms = count_terms(glossary, test, plain, asked)
     assert without.number == with_terms.number == 2 * len(test)
     assert without.share < 0.75 and with_terms.share > 0.9
+
+
+@pytest.mark.slow
+def test_the_log_counts_a_pass_and_does_not_warn_of_terms_in_bytes(tmp_path, capsys):
+    rng = random.Random(1)
+    # The source vocabulary has none of the characters of the translations.
+    synonyms = {
+        word: (chr(0x4E00 + number), chr(0x6E00 + number))
+        for number, word in enumerate(LATIN.synonyms)
+    }
+    languages = Languages(synonyms, LATIN.source, ARABIC_CHINESE.target, vocab_size=400)
+    pairs = list(zip(*(languages.pair(rng) for _ in range(600))))
+    text = SentencePairs(*map(list, pairs), "invented")
+    steps = []
+    for copies in (1, 4):
+        settings = ["training.steps=1", f"training.subword_samples={copies}", "data.terms=0.9"]
+        settings += ["model.num_layers=1", "model.d_model=16", "model.d_ff=16"]
+        settings += ["tokenizer.shared=false", "model.tie_embeddings=target"]
+        settings += [
+            f"tokenizer.vocab_size={languages.vocab_size}",
+            "training.tokens_per_batch=300",
+        ]
+        recipe = load_recipe("demo", [*settings, "training.num_buckets=1"])
+        train(recipe, text, text, tmp_path / str(copies), make_strategy())
+        log = capsys.readouterr().err
+        assert "training text: 6" in log or "training text: 2" in log
+        assert "of the source tokens" not in log
+        steps.append(int(re.search(r"one pass over the text takes ([\d,]+) step", log)[1]))
+    assert steps[0] > 10 and abs(steps[1] - steps[0]) <= 2
 
 
 @pytest.mark.slow
