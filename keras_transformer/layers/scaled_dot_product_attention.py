@@ -90,7 +90,7 @@ def fused_attention(
     has_any = None
     if mask is not None:
         has_any = ops.any(mask, axis=-1, keepdims=True)
-        # The softmax of a fully masked row would be NaN: unmask the row, and set it to 0 at the end.
+        # The softmax of a fully masked row would be NaN: unmask the row, and set it to 0 later.
         mask = ops.logical_or(mask, ops.logical_not(has_any))
     if mask is not None and (bias is not None or backend == "torch"):
         # The operation takes a mask or a bias, but not both. On PyTorch, Keras would add a finite
