@@ -65,7 +65,7 @@ def positive_int(
 def non_negative_int(
     name: str, value: Any, *, at_most: int | None = None, optional: bool = False
 ) -> Any:
-    """Returns an integer of at least 0."""
+    """Returns an integer that is at least 0."""
     return integer(name, value, at_least=0, at_most=at_most, optional=optional)
 
 
@@ -111,7 +111,7 @@ def positive_float(
 def non_negative_float(
     name: str, value: Any, *, at_most: float | None = None, optional: bool = False
 ) -> Any:
-    """Returns a finite number of at least 0."""
+    """Returns a finite number that is at least 0."""
     value = number(name, value, optional=optional)
     is_valid = value is None or (value >= 0 and _is_finite(value))
     require(is_valid, name, "at least 0 and finite", value)

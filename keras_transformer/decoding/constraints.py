@@ -147,8 +147,8 @@ class Constraints(NamedTuple):
         """Applies the constraints to the logits of the tokens that follow the newest.
 
         Args:
-            history: up to the newest tokens.
-            position: of the newest tokens.
+            history: the history, including the newest tokens.
+            position: the position of the newest tokens.
 
         Returns:
             A tuple of the logits after the processor and the repetition penalty, from which
@@ -301,8 +301,8 @@ def _breaks_exactly_once(
 ) -> Annotated[Tensor, "bool (batch, beam_size, vocab_size)"]:
     """Returns whether each next token would break the rule `exactly_once`.
 
-    A token breaks it by leaving no room for a required token, by repeating a required token, or by
-    being one of the last n tokens that is not required.
+    A token breaks it if it leaves no room for a required token, if it repeats a required token, or
+    if it is among the last n tokens but not required.
     """
     n = history.exactly_once.shape[1]
     first = vocab_size - n

@@ -1,4 +1,4 @@
-"""The best continuations of hypotheses by one token; ties go to the lower token id."""
+"""Finds the best continuations of hypotheses by a token; ties go to the lower token id."""
 
 import math
 from typing import Annotated

@@ -49,10 +49,11 @@ from .residual import Residual
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class DecoderLayer(ArgumentHints, keras.layers.Layer):
-    """Causal self-attention, cross-attention to a source, and a feed-forward network (section 3.1).
+    """Decoder layer: self-attention, cross-attention and a feed-forward network (section 3.1).
 
-    If the first call has no source, the layer has no cross-attention, as in a language model. The
-    layer infers d_model from the target.
+    Self-attention is causal, and each sublayer has a residual connection. If the first call has no
+    source, the layer has no cross-attention, as in a language model. The layer infers d_model from
+    the target.
 
     To replace a part, override the method that creates it: `make_self_attention`,
     `make_cross_attention`, `make_feed_forward`, `make_residual` or `make_normalization`. `build`
@@ -64,11 +65,11 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
     call.
 
     Args:
-        num_heads: int. h, the number of attention heads.
+        num_heads: int. Number h of attention heads.
         d_ff: int. Width of the feed-forward network's hidden layer.
-        key_dim: int or None. d_k, the width of each head's queries and keys. Defaults to
+        key_dim: int or None. Width d_k of each head's queries and keys. Defaults to
             `d_model // num_heads`.
-        value_dim: int or None. d_v, the width of each head's values. Defaults to `key_dim`.
+        value_dim: int or None. Width d_v of each head's values. Defaults to `key_dim`.
         dropout: float. Dropout rate on the output of each sublayer. Defaults to 0.1.
         attention_dropout: float. Dropout rate on the attention weights; the paper has none.
             Defaults to 0.

@@ -28,8 +28,8 @@ class Encoder(ArgumentHints, keras.layers.Layer):
     """A stack of encoder layers (section 3.1), with a final normalization if `norm_first`.
 
     Args:
-        num_layers: int. N, the number of layers.
-        num_heads: int. h, the number of attention heads.
+        num_layers: int. Number N of layers.
+        num_heads: int. Number h of attention heads.
         d_ff: int. Width of the feed-forward networks' hidden layers.
         norm_first: bool. Whether to normalize the input of each sublayer and the output of the
             stack (pre-norm), instead of each residual sum as in the paper (post-norm). Defaults to

@@ -41,9 +41,9 @@ from .residual import Residual
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class EncoderLayer(ArgumentHints, keras.layers.Layer):
-    """Self-attention, then a feed-forward network, each with a residual connection (section 3.1).
+    """Encoder layer: self-attention, then a feed-forward network (section 3.1).
 
-    The layer infers d_model from its inputs.
+    Both sublayers have a residual connection. The layer infers d_model from its inputs.
 
     To replace a part, override the method that creates it: `make_self_attention`,
     `make_feed_forward`, `make_residual` or `make_normalization`. `build` calls these methods, so a
@@ -51,11 +51,11 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
     override `apply_sublayers`.
 
     Args:
-        num_heads: int. h, the number of attention heads.
+        num_heads: int. Number h of attention heads.
         d_ff: int. Width of the feed-forward network's hidden layer.
-        key_dim: int or None. d_k, the width of each head's queries and keys. Defaults to
+        key_dim: int or None. Width d_k of each head's queries and keys. Defaults to
             `d_model // num_heads`.
-        value_dim: int or None. d_v, the width of each head's values. Defaults to `key_dim`.
+        value_dim: int or None. Width d_v of each head's values. Defaults to `key_dim`.
         dropout: float. Dropout rate on the output of each sublayer. Defaults to 0.1.
         attention_dropout: float. Dropout rate on the attention weights; the paper has none.
             Defaults to 0.
@@ -100,7 +100,7 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
 
     Call arguments:
         inputs: (batch, length, d_model). If there are more axes between batch and d_model, they
-            are treated as one sequence.
+            are treated as a single sequence.
         mask: bool (batch, length), True for tokens, False for padding. Defaults to the implicit
             Keras mask of the inputs.
         attention_mask: bool, True = attend. See `MultiHeadAttention` for its shapes.

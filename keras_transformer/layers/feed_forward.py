@@ -47,7 +47,7 @@ class FeedForward(ArgumentHints, keras.layers.Layer):
         (..., d_model).
 
     Raises:
-        ConfigError: An argument breaks its rule. It is a ValueError.
+        ConfigError: An argument is invalid. A ConfigError is a ValueError.
 
     Example:
         >>> FeedForward(d_ff=2048)(keras.random.normal((2, 5, 512))).shape

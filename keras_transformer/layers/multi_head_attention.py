@@ -75,9 +75,9 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
     that are already projected, such as an encoder's output.
 
     Args:
-        num_heads: int. h, the number of heads.
-        key_dim: int. d_k, the width of each head's queries and keys.
-        value_dim: int or None. d_v, the width of each head's values. Defaults to `key_dim`.
+        num_heads: int. Number h of attention heads.
+        key_dim: int. Width d_k of each head's queries and keys.
+        value_dim: int or None. Width d_v of each head's values. Defaults to `key_dim`.
         dropout: float. Dropout rate on the attention weights; the paper has none. Defaults to 0.
         use_bias: bool. Whether the projections add a bias; the paper has none. Defaults to True.
         output_shape: int, tuple of ints or None. Size of the output's last axis, or sizes of its
@@ -93,7 +93,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
             Defaults to None: attend to all positions.
         flash_attention: bool or None. Whether to use the backend's flash attention, which returns
             no scores and does not support dropout. False computes matrix products and a softmax.
-            None chooses the faster way, and means False after
+            None chooses the faster way, unless you call `keras.config.enable_flash_attention()` or
             `keras.config.disable_flash_attention()`. A sliding window is computed in blocks,
             without flash attention, unless the call has an `attention_mask` or a `score_bias`.
             Defaults to None.

@@ -32,7 +32,7 @@ class PositionalEmbedding(ArgumentHints, keras.layers.Layer):
     inputs are features instead of token ids, use `PositionalEncoding`.
 
     Args:
-        vocab_size: int. Number of tokens, including the padding id.
+        vocab_size: int. Size of the vocabulary, including the padding id.
         d_model: int. Width of the embeddings. It must be even for sinusoids.
         positions: "sinusoidal" (section 3.5); "tensor2tensor", the sinusoids of the authors'
             code and of Marian, whose lowest frequency is exactly 1/10000; "learned"; or None to add

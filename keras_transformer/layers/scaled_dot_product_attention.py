@@ -23,7 +23,7 @@ def attention_weights(
     mask: Tensor | None = None,  # bool, broadcasts to (batch, num_heads, target, source length)
     bias: Tensor | None = None,  # broadcasts to (batch, num_heads, target length, source length)
 ) -> Tensor:
-    """Computes `softmax(Q Kᵀ / sqrt(key_dim) + bias)` (equation 1) in float32 or better.
+    """Computes `softmax(Q Kᵀ / sqrt(key_dim) + bias)` (equation 1) in float32 or higher precision.
 
     A masked position has a weight of 0, if its score is at most 1e37. If a mask hides every
     position, all weights are 0.

@@ -119,7 +119,7 @@ def author_of_call(operation: keras.Operation) -> type:
 
 
 def graph_of(model: Any) -> FunctionalGraph:
-    """Returns the graph of a model that has one.
+    """Returns the graph of a functional or sequential model.
 
     Raises:
         ConfigError: The output of the model is not logits (batch, length, vocab_size).

@@ -108,7 +108,7 @@ class Generator:
         self._compiled: dict[Any, Callable[..., Any]] = {}
 
     def search(self, request: GenerationRequest) -> Hypotheses:
-        """Returns the best text of each prompt, as NumPy arrays."""
+        """Returns the best text for each prompt, as NumPy arrays."""
 
         # A compiled function stays in memory, and must not keep these inputs alive.
         options = request._replace(inputs={})

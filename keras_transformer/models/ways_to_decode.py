@@ -98,8 +98,7 @@ _MASKS_OF_THE_TARGET = ("mask", "target_mask", "query_mask", "value_mask", "key_
 
 
 def decodable_of(model: Any) -> Decodable[Any]:
-    """Returns an object that decodes with a model: the model, a `FunctionalDecoder` or a
-    `FullPassDecoder`.
+    """Returns a `Decodable`: the model itself, a `FunctionalDecoder` or a `FullPassDecoder`.
 
     Raises:
         ConfigError: The model is neither a Keras model nor a `Decodable`, or it is a functional
@@ -158,7 +157,7 @@ def full_passes_for_padding(
 
 
 def _find_target(graph: FunctionalGraph) -> tuple[Tensor | None, str]:
-    """Returns the input from which the first causal layer is computed, or None and the reason."""
+    """Returns the input that the first causal layer depends on, or None and the reason."""
     causal = [call for call in graph.smallest_calls if is_cached(call) and _is_causal(call)]
     # An encoder may be causal, too, but only a decoder attends to a source.
     with_source = [call for call in causal if call.arguments.get("source") is not None]
