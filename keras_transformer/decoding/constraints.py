@@ -66,8 +66,9 @@ class Constraints(NamedTuple):
         forbidden_ids: tokens that are never chosen. Defaults to no tokens.
         exactly_once: which of the last n tokens of the vocabulary, or of the candidates, each
             sequence must contain exactly once, including its start tokens. A sequence does not end
-            before it contains all of them, and contains none of the other n tokens. The maximum
-            length must leave room for them. Defaults to None: no required tokens.
+            before it contains all required tokens, and contains no other token among the last n.
+            Its maximum length must leave room for the required tokens. Defaults to None: no
+            required tokens.
         candidates: the tokens that may be chosen, in ascending order, if the step function returns
             only their logits. The list must start with 0, 1, 2, ... up to the highest id among the
             end tokens, the forbidden tokens and a start token that is an int. Defaults to None: the

@@ -25,9 +25,9 @@ from .token_crossentropy import (
 class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
     """Mean cross-entropy with label smoothing over the tokens of a batch (section 5.4).
 
-    The loss ignores padding, `ignore_class` and labels below 0, such as -100, which PyTorch and
-    Hugging Face ignore. It uses the Keras mask of the logits only with `padding_id=None`. The loss
-    is float32 under every dtype policy.
+    The loss ignores padding, `ignore_class` and labels below 0, such as -100, the ignored label of
+    PyTorch and Hugging Face. It uses the Keras mask of the logits only with `padding_id=None`. The
+    loss is float32 under every dtype policy.
 
     Under a `tf.distribute` strategy, `fit` and `evaluate` compute the same loss and gradients as on
     a single device, even if replicas have different numbers of rows or tokens: the sum is divided

@@ -1,4 +1,4 @@
-"""Decides how to decode with a model. No other module decides it.
+"""Decides how to decode with a model; no other module makes this decision.
 
 The first way that is certain to return the same tokens as `model(ids)` is used:
 
