@@ -1,12 +1,12 @@
 """The Transformer of "Attention Is All You Need" (arXiv 1706.03762) on Keras 3.
 
-Importing this package imports neither Keras nor TensorFlow: each public name is loaded when it is
-first used.
+Importing this package imports neither Keras nor TensorFlow. Each public name is loaded when you
+first use it.
 
-Keras loads files with our layers, losses, metrics, schedules and models without custom objects once
-a layer or a model has been imported, as by `from keras_transformer import EncoderLayer`, or after
-`import keras, keras_transformer`. If you import this package before Keras and use no name of it,
-write `from keras_transformer import Transformer` before you load a file.
+To load files that contain our layers, losses, metrics, schedules or models, you do not need
+`custom_objects`. The classes must be registered first: import any layer or model, as in
+`from keras_transformer import EncoderLayer`, or import Keras before this package, as in
+`import keras, keras_transformer`.
 """
 
 import importlib
@@ -47,7 +47,7 @@ _MODULES = {
     "to_keras_hub": "interchange",
     "to_torch": "interchange",
 }
-# The translator needs TensorFlow, the rest runs on any backend.
+# The translator needs TensorFlow. All other names work with any backend.
 __all__ = [name for name in _MODULES if name != "Translator"]
 # Importing these modules registers their classes with Keras.
 _SAVED_MODULES = ("layers", "losses", "metrics", "models", "schedules")
@@ -100,7 +100,7 @@ def __dir__() -> list[str]:
 
 
 def _register_classes() -> None:
-    """Imports every module whose classes may be in a saved file; they register themselves."""
+    """Registers all classes that saved files may contain, by importing their modules."""
     for module in _SAVED_MODULES:
         importlib.import_module(f".{module}", __name__)
 

@@ -1,14 +1,14 @@
-"""Checks of arguments: each returns the value, or raises a ConfigError with its name and rule.
+"""Checks of arguments. A check returns the value, or raises a ConfigError with its name and rule.
 
-A layer's constructor checks an argument where it becomes an attribute:
+A layer's constructor checks each argument when it sets the attribute:
 
     self.num_heads = positive_int("num_heads", num_heads)
 
-NumPy's integers become ints, and integers given for floats stay as they are. A bool is no number.
-With `optional=True`, None is accepted as well.
+NumPy integers are converted to int. Integers passed as floats are not converted. A bool is not a
+number. With `optional=True`, None is also valid.
 
-The fields of a configuration name the same functions (`config/values.py`), and so do the options of
-a command (`commands/options.py`).
+Configuration fields (`config/values.py`) and command options (`commands/options.py`) use the same
+checks.
 """
 
 import math
@@ -21,7 +21,7 @@ from .errors import ConfigError
 
 
 def require(condition: bool, name: str, rule: str, value: object) -> None:
-    """Raises a ConfigError with name, rule and value unless the condition holds."""
+    """Raises a ConfigError with name, rule and value unless the condition is True."""
     if not condition:
         raise ConfigError(f"{name} must be {rule}; received {name}={shown(value)}")
 
@@ -41,7 +41,7 @@ def integer(
     at_most: int | None = None,
     optional: bool = False,
 ) -> Any:
-    """Returns an integer within limits."""
+    """Returns an integer within optional limits."""
     if value is None and optional:
         return None
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
@@ -65,7 +65,7 @@ def positive_int(
 def non_negative_int(
     name: str, value: Any, *, at_most: int | None = None, optional: bool = False
 ) -> Any:
-    """Returns an integer of at least 0."""
+    """Returns an integer that is at least 0."""
     return integer(name, value, at_least=0, at_most=at_most, optional=optional)
 
 
@@ -77,7 +77,7 @@ def number(
     at_most: float | None = None,
     optional: bool = False,
 ) -> Any:
-    """Returns an integer or a float, within limits."""
+    """Returns an integer or a float within optional limits."""
     if value is None and optional:
         return None
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
@@ -91,7 +91,7 @@ def number(
 def finite_number(
     name: str, value: Any, *, at_least: float | None = None, optional: bool = False
 ) -> Any:
-    """Returns a finite number, of at least a limit."""
+    """Returns a finite number, at least `at_least` if that is given."""
     value = number(name, value, at_least=at_least, optional=optional)
     require(value is None or _is_finite(value), name, "finite", value)
     return value
@@ -111,7 +111,7 @@ def positive_float(
 def non_negative_float(
     name: str, value: Any, *, at_most: float | None = None, optional: bool = False
 ) -> Any:
-    """Returns a finite number of at least 0."""
+    """Returns a finite number that is at least 0."""
     value = number(name, value, optional=optional)
     is_valid = value is None or (value >= 0 and _is_finite(value))
     require(is_valid, name, "at least 0 and finite", value)
@@ -120,7 +120,7 @@ def non_negative_float(
 
 
 def rate(name: str, value: Any, *, optional: bool = False) -> Any:
-    """Returns a rate of dropout: at least 0 and below 1."""
+    """Returns a dropout rate, at least 0 and below 1."""
     value = number(name, value, optional=optional)
     require(value is None or 0 <= value < 1, name, "at least 0 and below 1", value)
     return value
@@ -148,14 +148,14 @@ def boolean(name: str, value: Any, *, optional: bool = False) -> Any:
 
 
 def one_of(name: str, value: Any, choices: Sequence[str], *, optional: bool = False) -> Any:
-    """Returns one of several texts."""
+    """Returns a text that is one of the choices."""
     is_valid = (optional and value is None) or (isinstance(value, str) and value in choices)
     require(is_valid, name, f"one of {', '.join(choices)}", value)
     return value
 
 
 def text(name: str, value: Any, *, optional: bool = False) -> Any:
-    """Returns a text that may be a path: Python keeps bytes that are not UTF-8 as surrogates."""
+    """Returns a text that may be a path, with surrogates for bytes that are not UTF-8."""
     is_valid = isinstance(value, str) or (optional and value is None)
     require(is_valid, name, _type_rule("str", optional), value)
     is_valid = value is None or may_be_path(value)
@@ -164,7 +164,7 @@ def text(name: str, value: Any, *, optional: bool = False) -> Any:
 
 
 def utf_8(name: str, value: Any, *, optional: bool = False) -> Any:
-    """Returns a text that TensorFlow can take, which has no surrogates."""
+    """Returns a text without surrogates, as TensorFlow requires."""
     is_valid = text(name, value, optional=optional) is None or _has_bytes(value, "strict")
     require(is_valid, name, "valid UTF-8", value)
     return value
@@ -177,14 +177,14 @@ def text_not_empty(name: str, value: Any, *, optional: bool = False) -> Any:
 
 
 def text_not_blank(name: str, value: Any, *, optional: bool = False) -> Any:
-    """Returns a text that is more than white space."""
+    """Returns a text that is not only white space."""
     is_valid = text(name, value, optional=optional) is None or value.strip() != ""
     require(is_valid, name, "a text that is not blank", value)
     return value
 
 
 def picture_path(name: str, value: Any) -> Any:
-    """Returns the path of a picture, or of a page that shows one."""
+    """Returns the path of a picture or of an HTML page."""
     is_valid = text(name, value).lower().endswith((".png", ".svg", ".pdf", ".html"))
     require(is_valid, name, "a file ending in .png, .svg, .pdf or .html", value)
     return value
@@ -200,16 +200,16 @@ def list_of(name: str, value: Any, item: Callable[..., Any], *, optional: bool =
 
 
 def with_sliding_window(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
-    """Returns options in which `sliding_window` replaces its former name, `neighborhood`.
+    """Returns options in which `sliding_window` replaces the former option `neighborhood`.
 
-    A neighborhood has r = 2w - 1 positions, where w is the sliding window.
+    With a sliding window w, the neighborhood is r = 2w - 1.
 
     Args:
         values: options by name, such as the configuration of a saved model.
-        section: what comes before a name in messages, such as "model.". Defaults to "".
+        section: prefix of option names in messages, such as "model.". Defaults to "".
 
     Raises:
-        ConfigError: The neighborhood is not positive and odd, or both names are given.
+        ConfigError: The neighborhood is not positive and odd, or both options are given.
     """
     values = dict(values)
     if "neighborhood" in values:
@@ -226,18 +226,18 @@ def with_sliding_window(values: Mapping[str, Any], section: str = "") -> dict[st
 
 
 def may_be_path(value: str) -> bool:
-    """Returns whether the operating system takes a text as a path."""
+    """Returns whether a text is a valid path for the operating system."""
     return "\0" not in value and _has_bytes(value, "surrogateescape")
 
 
 def plain(value: Any) -> Any:
-    """Returns an integer of NumPy as an int, and other values as they are."""
+    """Converts a NumPy integer to int; returns other values unchanged."""
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     return int(value) if is_integer else value
 
 
 def shown(value: object) -> str:
-    """Returns how messages show a value: on one line, and long values shortened."""
+    """Returns a value as messages show it: on a single line, and shortened if it is long."""
     return _SHORT.repr(value).replace("\n", " ")
 
 
@@ -262,7 +262,7 @@ def _is_finite(value: float) -> bool:
     try:
         return math.isfinite(value)
     except OverflowError:
-        # An integer beyond the largest float.
+        # The integer is larger than the largest float.
         return False
 
 

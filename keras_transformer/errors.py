@@ -1,59 +1,56 @@
-"""What a user can do wrong, and what can go wrong around a program: the command shows each of these
-as one line."""
+"""The exceptions of this package. The command line shows them as a single line."""
 
 import contextlib
 from collections.abc import Iterator
 
 
 class Error(Exception):
-    """The base class of all errors that this package raises for a user to read."""
+    """Base class of all errors with a message for the user."""
 
 
 class ConfigError(Error, ValueError):
-    """A value breaks its rule; the message names the value, the rule and what was received."""
+    """An invalid argument or option. The message names it, its rule and the received value."""
 
 
 class InvalidFileError(Error, ValueError):
-    """A file does not hold what it should; the message begins with its path."""
+    """A file with the wrong content. The message begins with its path."""
 
 
 class DamagedFileError(InvalidFileError):
-    """A file cannot be used, although its name and its kind are right; another one of the same kind
-    may be."""
+    """A file of the right kind that is damaged. Another file of that kind may be intact."""
 
 
 class LockedError(Error):
-    """Another process uses what only one process at a time may use."""
+    """A resource for a single process that another process is using."""
 
 
 class StreamError(Error):
-    """Standard input or output is closed, or cannot be read or written."""
+    """A standard stream that is closed, or that cannot be read or written."""
 
 
 class DivergedError(Error, FloatingPointError):
-    """Training arrived at numbers that are not finite."""
+    """A training run with numbers that are not finite."""
 
 
 class WorkerError(Error):
-    """The processes that train one model cannot be connected, or one of them ended."""
+    """A failure of processes that train a model together to connect or to keep running."""
 
 
 class VerificationError(Error, RuntimeError):
-    """An exported model does not answer as the original does."""
+    """An exported model that does not return the same outputs as the original."""
 
 
 class MissingPackageError(Error, ImportError):
-    """A package is needed that is not installed; the message says how to install it."""
+    """A required package that is not installed. The message says how to install it."""
 
 
 class MemoryLimitError(Error, MemoryError):
-    """Something does not fit into the memory of the machine or of its accelerator."""
+    """A lack of memory on the machine or on its accelerator."""
 
 
 @contextlib.contextmanager
 def naming_source(source: object) -> Iterator[None]:
-    """Puts the file, or whatever else a value comes from, in front of the message of a
-    ConfigError."""
+    """Prepends the source of a value, such as a file, to the message of a ConfigError."""
     try:
         yield
     except ConfigError as error:

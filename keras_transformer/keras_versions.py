@@ -1,5 +1,4 @@
-"""What layers of Keras have no public name for: the same for every release that this package
-supports."""
+"""Access to private parts of Keras, for all Keras releases that this package supports."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,22 +8,22 @@ from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
 
 def infers_shapes() -> bool:
-    """Returns whether Keras is calling a layer to learn the shapes of its outputs."""
+    """Returns whether Keras is calling a layer to infer the shapes of its outputs."""
     return in_symbolic_scope()
 
 
 def with_sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """Returns a layer and all layers inside it."""
+    """Returns a layer and all its sublayers, at any depth."""
     return list(layer._flatten_layers())
 
 
 def direct_sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """Returns the layers that are attributes of a layer, without those inside them."""
+    """Returns the direct sublayers of a layer."""
     return list(layer._flatten_layers(include_self=False, recursive=False))
 
 
 def input_structure(model: "keras.Function | keras.Sequential") -> Any:
-    """Returns the symbolic inputs of a model, in the nest in which it takes them."""
+    """Returns the symbolic inputs of a model, in the nest that the model takes."""
     return model.inputs[0] if isinstance(model, keras.Sequential) else model._inputs_struct
 
 
@@ -35,7 +34,7 @@ def run_through_graph(
 ) -> Any:
     """Returns the outputs of a functional model for other inputs.
 
-    Each operation of its graph is handed to `call`, with the arguments by position and by name.
+    `call` receives each operation of the graph, with its positional and keyword arguments.
     """
     return keras.Function._run_through_graph(
         model,
@@ -48,8 +47,10 @@ def run_through_graph(
 def projections_of(
     attention: "keras.layers.MultiHeadAttention | keras.layers.GroupQueryAttention",
 ) -> dict[str, keras.layers.EinsumDense]:
-    """Returns the projections of a built layer: "query", "key", "value", "output" and, if it has
-    one, "gate"."""
+    """Returns the projections of a built layer by name.
+
+    The names are "query", "key", "value", "output" and, if the layer has it, "gate".
+    """
     names = ("query", "key", "value", "output", "gate")
     return {
         name: getattr(attention, f"_{name}_dense")
@@ -61,12 +62,12 @@ def projections_of(
 def flash_attention_of(
     attention: "keras.layers.MultiHeadAttention | keras.layers.GroupQueryAttention",
 ) -> bool | None:
-    """Returns the argument `flash_attention`, or what stands for it in the global configuration."""
+    """Returns the argument `flash_attention`, or its default in the global configuration."""
     return attention._flash_attention
 
 
 def is_compiling() -> bool:
-    """Returns whether PyTorch is compiling: then a look at values would break its graph."""
+    """Returns whether PyTorch is compiling a graph, which reading values would break."""
     if keras.backend.backend() != "torch":
         return False
     import torch

@@ -1,4 +1,4 @@
-"""Masks of attention: boolean, True = attend, of shape (batch, target length, source length)."""
+"""Attention masks: bool (batch, target length, source length), True = attend."""
 
 import functools
 from typing import Any
@@ -19,22 +19,23 @@ PADDING_ID = 0
 def implicit_mask(tensor: Tensor) -> Tensor | None:
     """Returns the mask that Keras attached to a tensor, or None.
 
-    Keras passes it to a layer by itself in two cases: to `mask` if the layer is called with one
-    tensor, and to `NAME_mask` for each tensor argument `NAME` if it is called with several. Layers
-    call this function where neither applies, as for `inputs` next to an `attention_mask`. A bare
-    operation between two layers, such as `x * 2`, loses the mask.
+    Keras passes masks to a layer automatically in two cases: as `mask` if the layer is called with
+    a single tensor, and as `NAME_mask` for each tensor argument `NAME` if it is called with several
+    tensors. In other cases, such as `inputs` together with an `attention_mask`, a layer calls this
+    function. An operation between two layers, such as `x * 2`, loses the mask.
 
-    JAX's tensors cannot hold it as an attribute, and Keras has no public function that finds it.
+    JAX tensors cannot have the mask as an attribute, and Keras has no public function that finds
+    it.
     """
     return get_keras_mask(tensor)
 
 
 def as_mask(name: str, mask: Any) -> Tensor | None:
-    """Returns a tensor, a NumPy array or a list as a boolean tensor, and None as None.
+    """Converts a tensor, a NumPy array or a list to a boolean tensor; returns None for None.
 
     Raises:
         ConfigError: A floating-point mask has values other than 0 and 1, such as the -1e9 that
-            other libraries add to scores. Only checked where values are known.
+            other libraries add to scores. Only checked if the values are known.
     """
     if mask is None:
         return None
@@ -52,10 +53,10 @@ def as_mask(name: str, mask: Any) -> Tensor | None:
 
 
 def as_numbers(name: str, values: Any, rule: str) -> Any:
-    """Returns a tensor or an array as it is, and a list as an array.
+    """Converts a list to an array; returns a tensor or an array unchanged.
 
     Raises:
-        ConfigError: It does not hold numbers, or a list has rows of different lengths.
+        ConfigError: The values are not numbers, or the rows of a list have different lengths.
     """
     refuse_ragged(name, values)
     array = values
@@ -71,7 +72,7 @@ def as_numbers(name: str, values: Any, rule: str) -> Any:
 
 
 def known_values(tensor: Any) -> np.ndarray | None:
-    """Returns the values of a tensor, or None if they are not known, as while a graph is made."""
+    """Returns the values of a tensor, or None if they are unknown, as while tracing a graph."""
     if keras.utils.is_keras_tensor(tensor) or is_compiling():
         return None
     try:
@@ -106,16 +107,16 @@ def padding_mask(token_ids: Tensor, padding_id: int | None = PADDING_ID) -> Tens
 
 
 def causal_mask(query_positions: Tensor, key_positions: Tensor) -> Tensor:
-    """Returns True where a key is at the position of a query, or before it.
+    """Returns True where the position of a key is at or before the position of a query.
 
     Args:
-        query_positions: int (..., number of queries), with or without the axis of the batch.
+        query_positions: int (..., number of queries), with or without a batch axis.
         key_positions: int (..., number of keys).
 
     Returns:
         bool (1 or batch, number of queries, number of keys).
     """
-    # Not by an index with an ellipsis, of which tf2onnx makes a graph that does not load.
+    # Do not index with an ellipsis: tf2onnx would create a graph that does not load.
     queries, keys = ops.expand_dims(query_positions, -1), ops.expand_dims(key_positions, -2)
     return _with_batch_axis(queries >= keys)
 
@@ -128,13 +129,13 @@ def sliding_window_mask(
 ) -> Tensor:
     """Returns True where a key is less than `sliding_window` positions away from a query.
 
-    With a causal mask, only the keys at the position of the query and before it count.
+    With a causal mask, keys after the query are False, too.
 
     Args:
-        query_positions: int (..., number of queries), with or without the axis of the batch.
+        query_positions: int (..., number of queries), with or without a batch axis.
         key_positions: int (..., number of keys).
-        sliding_window: int. w; section 4 of the paper calls 2w - 1 positions a neighborhood r.
-        use_causal_mask: bool. Defaults to False.
+        sliding_window: int. Window w. The neighborhood r in section 4 of the paper is 2w - 1.
+        use_causal_mask: bool. Whether to also apply a causal mask. Defaults to False.
 
     Returns:
         bool (1 or batch, number of queries, number of keys).
@@ -150,6 +151,6 @@ def _with_batch_axis(mask: Tensor) -> Tensor:
 
 
 def combine(*masks: Tensor | None) -> Tensor | None:
-    """Returns the conjunction of masks that broadcast against each other, or None if all are."""
+    """Returns the logical and of masks, which are broadcast, or None if all masks are None."""
     given = [ops.cast(mask, "bool") for mask in masks if mask is not None]
     return functools.reduce(ops.logical_and, given) if given else None

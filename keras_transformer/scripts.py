@@ -1,7 +1,6 @@
-"""The script of a text, by its letters. Without TensorFlow.
+"""Detects the script of a text from its letters, without TensorFlow.
 
-Scripts have their codes of ISO 15924, such as "Latn"; Japanese is "Jpan", whether it is written
-with kanji or kana.
+Scripts are given as ISO 15924 codes, such as "Latn". Japanese is "Jpan", for both kanji and kana.
 """
 
 import functools
@@ -10,7 +9,7 @@ from collections.abc import Iterable
 
 import regex
 
-# The names of Unicode's property Script by their codes.
+# Values of Unicode's property Script, by ISO 15924 code.
 NAMES = {
     "Arab": "Arabic",
     "Armn": "Armenian",
@@ -43,18 +42,19 @@ NAMES = {
     "Thai": "Thai",
     "Tibt": "Tibetan",
 }
-# Any other script.
+# The code for any other script.
 OTHER = "Zzzz"
 # Scripts without spaces between words.
 UNSPACED = frozenset({"Hani", "Jpan", "Khmr", "Laoo", "Mymr", "Thai", "Tibt"})
 
-# How many letters of English say as much as a letter of these, measured on Tatoeba's sentences
-# (docs/data.md), so that a name in Latin letters does not outweigh a Chinese sentence.
+# The number of English letters that correspond to one letter of these scripts in Tatoeba sentences
+# (docs/data.md). Because of these weights, a Latin name does not outweigh a Chinese sentence.
 _WEIGHTS = {"Hani": 3, "Hira": 2, "Kana": 2, "Hang": 2}
-# A Chinese text may quote a little Japanese; in a Japanese text, kana are half or more.
+# The minimum share of kana in a Japanese text. Usually, at least half of the characters are kana. A
+# Chinese text may also quote some Japanese.
 _LEAST_SHARE_OF_KANA = 0.1
-# Common characters of simplified Chinese that traditional Chinese does not have, and in the same
-# places what it has instead.
+# Common characters that only simplified Chinese has, and their traditional counterparts in the same
+# order.
 _SIMPLIFIED = (
     "这汤们个吗会来没说为时车给点学欢开过对话该请间让语书发丽现玛问电见认经还样觉钱应"
     "从儿听亲国帮机诉无题谁东于买长气错关两饭须游读门难写爱试乐谢总动种进将兴记离医许"
@@ -76,7 +76,7 @@ _LETTER = regex.compile(r"\p{L}")
 def script_of_character(character: str) -> str | None:
     """Returns the script of a letter or combining mark.
 
-    Digits, punctuation and other characters of all scripts have none.
+    Returns None for characters that all scripts share, such as digits and punctuation.
 
     Example:
         >>> [script_of_character(character) for character in "aж字1"]
@@ -107,7 +107,7 @@ def count_scripts(texts: Iterable[str]) -> Counter[str]:
 
 
 def name_of_script(code: str | None) -> str:
-    """Returns a name for people, "another script" if there is none.
+    """Returns the readable name of a script, or "another script" if its name is not known.
 
     Example:
         >>> name_of_script("Hani"), name_of_script("Jpan"), name_of_script(OTHER)
@@ -117,9 +117,9 @@ def name_of_script(code: str | None) -> str:
 
 
 def forms_of_chinese(text: str) -> set[str]:
-    """Returns "simplified", "traditional" or both, by the characters of a Chinese text.
+    """Returns a set with "simplified", "traditional" or both, from the characters of a text.
 
-    The set is empty for a text whose characters are in both forms, as "你好" is.
+    The set is empty if both forms share all characters of the text, as in "你好".
 
     Example:
         >>> forms_of_chinese("这是马。"), forms_of_chinese("這是馬。")
@@ -131,9 +131,9 @@ def forms_of_chinese(text: str) -> set[str]:
 
 
 def main_script(texts: Iterable[str]) -> str | None:
-    """Returns the script of most of the letters of texts, None if they have no letter.
+    """Returns the script of most letters in the texts, or None if there are no letters.
 
-    Kana and kanji count together, as Japanese, if at least a tenth of them are kana.
+    Kana and kanji together count as Japanese if at least a tenth of them are kana.
 
     Example:
         >>> main_script(["犬が走る。"]), main_script(["用 Firefox 打开链接。"])
@@ -145,7 +145,7 @@ def main_script(texts: Iterable[str]) -> str | None:
     if kana and kana >= _LEAST_SHARE_OF_KANA * (kana + counts["Hani"]):
         weights["Jpan"] = sum(weights.pop(script, 0) for script in ("Hani", "Hira", "Kana"))
     else:
-        # Kana that a Chinese text quotes do not make it Japanese.
+        # A few kana do not make a Chinese text Japanese.
         weights.pop("Hira", None)
         weights.pop("Kana", None)
     return max(weights, key=lambda script: weights[script], default=None)

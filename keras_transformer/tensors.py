@@ -1,8 +1,7 @@
-"""The types of tensors and their shapes in annotations, and shapes whose sizes are only known at
-run time.
+"""Types for annotations of tensors, and functions for sizes that are only known at run time.
 
-An annotation says what a tensor holds: `Annotated[Tensor, "int (batch, length)"]`. Without a type
-in front of the shape it is floating point.
+An annotation gives the dtype and the shape of a tensor: `Annotated[Tensor, "int (batch, length)"]`.
+If there is no dtype before the shape, the tensor is floating point.
 """
 
 from collections.abc import Sequence
@@ -12,8 +11,7 @@ from keras import ops
 
 
 class Tensor(Protocol):
-    """A tensor of any backend: of TensorFlow, JAX, PyTorch or NumPy, or symbolic in a functional
-    model."""
+    """A tensor of TensorFlow, JAX, PyTorch or NumPy, or a symbolic `keras.KerasTensor`."""
 
     @property
     def shape(self) -> Any: ...
@@ -37,25 +35,24 @@ class Tensor(Protocol):
     def __ge__(self, other: Any, /) -> Any: ...
 
 
-# A size known when a graph is built is an int; one known only at run time is an int scalar tensor.
+# A static size is an int. A size that is only known at run time is an int scalar tensor.
 Dimension = int | Tensor
-# None is a size that is not known yet, as in Keras.
+# As in Keras, None is a size that is not known yet.
 Shape = tuple[int | None, ...]
 
 
 def last_size(tensor: Tensor) -> Dimension:
-    """Returns the last size of a tensor: an int unless it is only known at run time."""
+    """Returns the size of a tensor's last axis, an int unless it is only known at run time."""
     return ops.shape(tensor)[-1] if tensor.shape[-1] is None else tensor.shape[-1]
 
 
 def reshape_inferring(tensor: Tensor, shape: Sequence[Dimension]) -> Tensor:
-    """Reshapes like `keras.ops.reshape`, but lets the backend infer one size if it is only known at
-    run time.
+    """Computes `keras.ops.reshape`, but lets the backend infer a size that is not static.
 
-    Computing that size would add up to four small operations to a graph.
+    Computing this size would add up to four small operations to a graph.
     """
     known = [size for size in shape if isinstance(size, int)]
-    # No size can be inferred from a tensor without elements.
+    # A backend cannot infer a size if the tensor has no elements.
     if len(known) == len(shape) - 1 and 0 not in known:
         shape = [size if isinstance(size, int) else -1 for size in shape]
     return ops.reshape(tensor, shape)

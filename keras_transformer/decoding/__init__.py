@@ -1,14 +1,13 @@
-"""Search for target sequences, or draw them, with any model that implements a small protocol
-(`protocol.py`).
+"""Beam search, greedy search and sampling with any model that implements the protocol `Decodable`.
 
     step, state = model.start_decoding(source, beam_size)
     hypotheses = beam_search(
         step, state, max_lengths, max_length=50, start_id=2, end_id=3, beam_size=beam_size
     )
 
-Nothing that a search does per step grows with the prefix: it records each step's tokens and
-parents, and follows the record back from the ends of the sequences once, when all of them are
-finished.
+The cost of a step, apart from the model, does not grow with the length of the sequences. A search
+records the tokens and parents of each step. When all sequences are finished, it follows this record
+back from their ends once.
 """
 
 from .beam_search import beam_search

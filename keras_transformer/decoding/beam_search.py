@@ -23,17 +23,17 @@ class _Results(NamedTuple):
     """The best finished hypotheses of each sequence."""
 
     scores: Tensor  # float32 (n, n_best)
-    ends: Tensor  # int32 (n, n_best, 3): the last link of each
+    ends: Tensor  # int32 (n, n_best, 3): the last link of each hypothesis
 
 
 class _Active(NamedTuple, Generic[State]):
-    """The sequences that are still searched.
+    """The sequences that are not finished.
 
-    A hypothesis whose log probability is -inf is dead, as is all that continues it. A sequence is
+    A hypothesis with a log probability of -inf is dead, and so are its continuations. A sequence is
     finished when all its hypotheses are dead.
     """
 
-    rows: Tensor  # int32 (n,), places in the batch
+    rows: Tensor  # int32 (n,), indices in the batch
     max_lengths: Tensor  # int32 (n, 1)
     max_penalties: Tensor  # float32 (n, 1), the length penalties of the maximum lengths
     results: _Results
@@ -59,37 +59,37 @@ def beam_search(
 ) -> Hypotheses:
     """Searches for the sequences with the highest `log P / ((5 + length) / 6) ** length_penalty`.
 
-    Section 6.1 of "Attention Is All You Need", with the length penalty of Wu et al. (2016); the
-    length includes the end token. If one of the best beam_size continuations of a sequence's
-    hypotheses ends, it is finished. The best beam_size continuations that do not end are continued.
-    At the maximum length of a sequence, all hypotheses end. A hypothesis that no token may follow
-    ends where it is, with the score of its tokens so far. The search for a sequence ends as soon as
-    no hypothesis can still get among its n_best. Ties go to the hypothesis that finished first,
-    then to the lower index in the beam, then to the lower token id.
+    See section 6.1 of "Attention Is All You Need" and, for the length penalty, Wu et al. (2016).
+    The length includes the end token. At each step, the best beam_size continuations that do not
+    end are kept. A hypothesis is finished if its end token is among the best beam_size
+    continuations. At the maximum length of a sequence, all hypotheses end. A hypothesis that no
+    token may follow ends with the score of its tokens so far. The search for a sequence ends when
+    no hypothesis can become one of its n_best results. Ties go to the hypothesis that finished
+    first, then to the lower index in the beam, then to the lower token id.
 
     Args:
-        step: the step function, see `keras_transformer.decoding.protocol`.
-        state: what the first call of `step` receives.
-        max_lengths: the most tokens of each sequence, including the end token. A sequence that
-            reaches it is truncated there; 0 gives an empty sequence with score 0.
-        max_length: the most tokens of any sequence, the size of the result.
-        start_id: the token at position 0; or the tokens that each sequence starts with, int (batch,
-            n), of which the state knows all but the last, which is at position 0. Negative ids are
-            padding.
-        end_id: the token that ends a sequence, or several of which each does.
-        beam_size: hypotheses that are continued at each step, at most 1,000. Defaults to 4.
-        length_penalty: 0 to 5. At 0 the log probability ranks the sequences; the higher, the
-            better longer ones rank. Defaults to 0.6.
-        n_best: sequences to return, at most `beam_size`. Defaults to 1.
-        constraints: which tokens may be chosen. Defaults to no constraints.
-        drop_finished: whether finished sequences leave the batch. Shapes must be able to change in
-            a loop: TensorFlow, with an unknown batch size. Defaults to False.
+        step: step function, see `keras_transformer.decoding.protocol`.
+        state: the state for the first call of `step`.
+        max_lengths: maximum length of each sequence in tokens, including the end token. Longer
+            sequences are truncated. A maximum of 0 returns an empty sequence with a score of 0.
+        max_length: maximum length of all sequences, which is the size of the result.
+        start_id: the token at position 0, or the first tokens of each sequence, int (batch, n). The
+            last of these tokens is at position 0, and the state already contains the others.
+            Negative ids are padding.
+        end_id: the token that ends a sequence, or several such tokens.
+        beam_size: number of hypotheses that continue at each step, at most 1,000. Defaults to 4.
+        length_penalty: from 0 to 5. Sequences are ranked by log probability at 0; a higher value
+            favors longer sequences. Defaults to 0.6.
+        n_best: number of sequences to return, at most `beam_size`. Defaults to 1.
+        constraints: restrictions on the tokens. Defaults to no constraints.
+        drop_finished: whether to remove finished sequences from the batch. This requires that
+            shapes can change in a loop: TensorFlow, with an unknown batch size. Defaults to False.
 
     Returns:
         `Hypotheses`.
 
     Raises:
-        ConfigError: An argument breaks its rule.
+        ConfigError: An argument is invalid.
 
     Example:
         >>> probabilities = [[0.1, 0.3, 0.6], [0.1, 0.7, 0.2], [0.2, 0.4, 0.4]]  # [previous][next]
@@ -101,7 +101,7 @@ def beam_search(
         >>> np.array(hypotheses.token_ids[0, 0]).tolist(), round(float(hypotheses.scores[0, 0]), 3)
         ([1, 0, 0, 0, 0], -1.204)
 
-        That is log 0.3; greedy search finds 0.6 * 0.4 = 0.24.
+        The score is log 0.3. Greedy search finds a probability of 0.6 * 0.4 = 0.24.
     """
     beam_size = search_options.beam_size("beam_size", beam_size)
     length_penalty = search_options.length_penalty("length_penalty", length_penalty)
@@ -112,15 +112,15 @@ def beam_search(
     )
 
     def extend(position: Tensor, active: _Active[State]) -> tuple[_Active[State], Tensor]:
-        """Adds a token to the hypotheses of the active sequences; returns their links too."""
+        """Returns the active sequences with another token per hypothesis, and the new links."""
         lengths, parents, newest = ops.unstack(active.links, 3, axis=-1)
         history = active.history.append(newest, parents)
         logits, state = step(constraints.token_at(newest), parents, position, active.state)
         logits, allowed_logits = constraints.apply(
             logits, newest, history, position, active.max_lengths, end_ids
         )
-        # At least beam_size of these do not end: each hypothesis has only one continuation for each
-        # end token.
+        # At least beam_size of these continuations do not end, because a hypothesis has only one
+        # continuation per end token.
         num_continuations = (1 + len(end_ids)) * beam_size
         log_probs, token_ids, is_dead_end = continuations(
             active.log_probs, logits, allowed_logits, num_continuations
@@ -131,7 +131,7 @@ def beam_search(
         log_probs, indices = stable_top_k(log_probs, beam_size * min(1 + len(end_ids), k))
         parents = (
             indices // k
-        )  # (n, num_continuations or fewer), as token_ids and log_probs are now
+        )  # (n, num_continuations or fewer), the new shape of token_ids and log_probs
         token_ids = gather_in_rows(reshape_inferring(token_ids, flat_shape), indices)
 
         length = position + 1
@@ -139,8 +139,8 @@ def beam_search(
         is_finished = is_end & (np.arange(is_end.shape[-1]) < beam_size)
         new_lengths = ops.full_like(parents, length)
         links = ops.stack([new_lengths, parents, token_ids], axis=-1)
-        # A hypothesis that no token may follow ends where it is. It has fewer tokens than what ends
-        # now, and wins ties, as does any hypothesis that finished before.
+        # A hypothesis that no token may follow ends with its tokens so far. It wins ties against
+        # the hypotheses that end now, as do hypotheses that finished earlier.
         ending_lengths = ops.concatenate([lengths, new_lengths], axis=1)
         ending_scores = ops.where(
             ops.concatenate([is_dead_end, is_finished], axis=1),
@@ -157,8 +157,8 @@ def beam_search(
 
         log_probs, kept = stable_top_k(ops.where(is_end, IMPOSSIBLE, log_probs), beam_size)
         links = gather_in_rows(links, kept)
-        # The search for a sequence ends when its n_best cannot change any more: log P only falls,
-        # and no length divides it by more than the maximum length does.
+        # The search for a sequence ends when its n_best results cannot change any more: log P only
+        # decreases, and the maximum length has the largest penalty to divide by.
         attainable = log_probs[:, :1] / active.max_penalties
         log_probs = ops.where(scores[:, -1:] >= attainable, IMPOSSIBLE, log_probs)
         results = _Results(scores, ends)
@@ -169,10 +169,10 @@ def beam_search(
     batch = ops.shape(max_lengths)[0]
     parents = ops.broadcast_to(ops.arange(beam_size, dtype="int32"), (batch, beam_size))
     token_ids = ops.broadcast_to(start_ids[:, -1:], (batch, beam_size))
-    # At the start all hypotheses are equal, so all but the first are dead.
+    # All hypotheses are equal at the start, so only the first is alive.
     log_probs = np.where(np.arange(beam_size) == 0, 0.0, IMPOSSIBLE).astype("float32")
     has_room = max_lengths > 0
-    # A sequence without room for a token has one result, the empty sequence.
+    # If the maximum length is 0, the only result is the empty sequence.
     scores = ops.where(has_room, IMPOSSIBLE, log_probs[:n_best])
     active = _Active(
         rows=ops.arange(batch, dtype="int32"),
@@ -184,8 +184,8 @@ def beam_search(
         history=constraints.start_history(start_ids, max_length, beam_size),
         state=state,
     )
-    # int32, the links of every step. The last row stays unused: it gives a compiler a row to read
-    # if max_length is 0.
+    # The links of every step. The last row is not used, but a compiler needs a row to read if
+    # max_length is 0.
     record = ops.zeros((max_length + 1, batch, beam_size, 3), "int32")
     num_steps, record, (scores, ends) = extend_until_finished(
         extend,
@@ -203,8 +203,11 @@ def _penalty(lengths: Tensor, length_penalty: float) -> Tensor:
 
 
 def _read_back(record: Tensor, num_steps: Tensor, ends: Tensor, max_length: Dimension) -> Tensor:
-    """Follows the links from each end (batch, n_best, 3) to the start: token ids (batch, n_best,
-    max_length)."""
+    """Follows the links from each end (batch, n_best, 3) back to the start.
+
+    Returns:
+        int32 (batch, n_best, max_length), the token ids.
+    """
     lengths = ends[..., 0]
 
     def prepend(

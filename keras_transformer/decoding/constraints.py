@@ -1,5 +1,4 @@
-"""The constraints of a search: which tokens a hypothesis may have next, and which become less
-probable."""
+"""The constraints of a search, which forbid next tokens or make them less probable."""
 
 import functools
 import math
@@ -21,10 +20,10 @@ Logits = Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"]
 
 
 class History(NamedTuple):
-    """What constraints need to know about each sequence. A field is () if no constraint needs it.
+    """The data that constraints need about each sequence. A field is () if it is not needed.
 
     Attributes:
-        token_ids: the tokens of each hypothesis, the newest last; negative before the first.
+        token_ids: the tokens of each hypothesis up to the newest, with negative padding in front.
         exactly_once: see `Constraints`.
     """
 
@@ -36,8 +35,10 @@ class History(NamedTuple):
         newest: Annotated[Tensor, "int32 (batch, beam_size)"],
         parents: Annotated[Tensor, "int32 (batch, beam_size)"] | None = None,
     ) -> "History":
-        """Returns the history with the newest token of each hypothesis, which continues its parent,
-        or itself."""
+        """Returns the history with the newest token of each hypothesis.
+
+        Without `parents`, each hypothesis continues itself.
+        """
         if isinstance(self.token_ids, tuple):
             return self
         token_ids = self.token_ids if parents is None else gather_in_rows(self.token_ids, parents)
@@ -49,28 +50,30 @@ class History(NamedTuple):
 class Constraints(NamedTuple):
     """The constraints of a search.
 
-    The repetition penalty and the logits processor change probabilities, and scores are those of
-    the changed ones. All other constraints forbid tokens and leave the probabilities of the others
-    as they are.
+    The repetition penalty and the logits processor change the probabilities and therefore the
+    scores. All other constraints forbid tokens, and do not change the probabilities of the
+    remaining tokens.
 
     Attributes:
-        repetition_penalty: above 1 to make tokens less probable that a sequence has already, those
-            that it starts with included: their logits are divided by it if they are positive,
-            multiplied by it otherwise (Keskar et al., "CTRL", 2019, section 4.1); 0.01 to 100.
-            Defaults to 1: no penalty.
-        no_repeat_ngram_size: no sequence, with the tokens that it starts with, has the same n-gram
-            of this size, at most 100, twice. Defaults to 0: n-grams may be repeated.
-        min_length: the fewest tokens, including the end token: no sequence ends before, unless it
-            reaches its maximum. Defaults to 0.
-        forbidden_ids: tokens that are never chosen. Defaults to none.
+        repetition_penalty: from 0.01 to 100. A value above 1 makes tokens less probable that the
+            sequence already contains, including its start tokens: positive logits are divided by
+            the penalty, other logits are multiplied by it (Keskar et al., "CTRL", 2019, section
+            4.1). Defaults to 1: no penalty.
+        no_repeat_ngram_size: size of the n-grams that a sequence, including its start tokens, may
+            contain only once; at most 100. Defaults to 0: n-grams may be repeated.
+        min_length: minimum length in tokens, including the end token. A shorter sequence ends only
+            if it reaches its maximum length. Defaults to 0.
+        forbidden_ids: tokens that are never chosen. Defaults to no tokens.
         exactly_once: which of the last n tokens of the vocabulary, or of the candidates, each
-            sequence has exactly once, counting those that it starts with. A sequence does not end
-            before it has them, and has none of the others of these n. Its maximum length must have
-            room for them. Defaults to None: no such rule.
-        candidates: the tokens that may be chosen, ascending, if the step function returns the
-            logits of these alone. They begin with 0, 1, 2, ... up to the highest id among the end
-            tokens, the forbidden tokens and a start token that is an int. Defaults to None: the
+            sequence must contain exactly once, including its start tokens. A sequence does not end
+            before it contains all required tokens, and contains no other token among the last n.
+            Its maximum length must leave room for the required tokens. Defaults to None: no
+            required tokens.
+        candidates: the tokens that may be chosen, in ascending order, if the step function returns
+            only their logits. The list must start with 0, 1, 2, ... up to the highest id among the
+            end tokens, the forbidden tokens and a start token that is an int. Defaults to None: the
             whole vocabulary.
+        logits_processor: function that changes the logits, see `LogitsProcessor`. Defaults to None.
     """
 
     repetition_penalty: float | Tensor = 1.0
@@ -82,8 +85,7 @@ class Constraints(NamedTuple):
     logits_processor: LogitsProcessor | None = None
 
     def check(self) -> None:
-        """Raises a ConfigError if a value breaks its rule; the values of tensors may not be known
-        yet."""
+        """Raises a ConfigError if a value is invalid. Values of tensors are not checked."""
         if not ops.is_tensor(self.repetition_penalty):
             search_options.repetition_penalty("repetition_penalty", self.repetition_penalty)
         search_options.no_repeat_ngram_size("no_repeat_ngram_size", self.no_repeat_ngram_size)
@@ -95,17 +97,16 @@ class Constraints(NamedTuple):
         no_candidates = processor is None or self.candidates is None
         require(no_candidates, "logits_processor", "None with candidates", processor)
 
-    # A search among candidates identifies a token by its place in their list. Places are in the
-    # order of token ids, so that ties are broken as in a search among all tokens.
+    # A search among candidates identifies a token by its index in the list of candidates. The list
+    # is sorted, so ties are broken as in a search among all tokens.
 
     def place_of(
         self, token_ids: Annotated[Tensor, "int32 (batch, n)"]
     ) -> Annotated[Tensor, "int32 (batch, n)"]:
-        """Returns the places of tokens that are among the candidates; negative ids stay as they
-        are."""
+        """Returns the indices of tokens in the list of candidates. Negative ids do not change."""
         if self.candidates is None:
             return token_ids
-        # `ops.searchsorted` of Keras 3.15 takes only one row on TensorFlow.
+        # On TensorFlow, `ops.searchsorted` of Keras 3.15 supports only a single row.
         places = ops.searchsorted(self.candidates, ops.reshape(token_ids, (-1,)))
         return ops.where(
             token_ids < 0, token_ids, ops.cast(ops.reshape(places, ops.shape(token_ids)), "int32")
@@ -114,7 +115,7 @@ class Constraints(NamedTuple):
     def token_at(
         self, places: Annotated[Tensor, "int32 (...)"]
     ) -> Annotated[Tensor, "int32 (...)"]:
-        """Returns the tokens at places of the list of candidates."""
+        """Returns the tokens at these indices in the list of candidates."""
         return places if self.candidates is None else take_rows(self.candidates, places)
 
     def start_history(
@@ -123,8 +124,7 @@ class Constraints(NamedTuple):
         max_length: Dimension,
         beam_size: int = 1,
     ) -> History:
-        """Returns the history of hypotheses that begin with all start tokens but the last, for
-        max_length more."""
+        """Returns the history before the last start token, with room for max_length tokens."""
         if not self._reads_history:
             return History((), ())
         batch = ops.shape(start_ids)[0]
@@ -148,17 +148,17 @@ class Constraints(NamedTuple):
         """Applies the constraints to the logits of the tokens that follow the newest.
 
         Args:
-            history: up to the newest tokens.
-            position: of the newest tokens.
+            history: the history, including the newest tokens.
+            position: the position of the newest tokens.
 
         Returns:
-            The processed logits with the repetition penalty, from which probabilities are computed;
-            and the same with -inf for tokens that are forbidden. If nothing is forbidden, that is
-            the same tensor.
+            A tuple of the logits after the processor and the repetition penalty, from which
+            probabilities are computed, and the same logits with -inf for forbidden tokens. If
+            nothing is forbidden, both are the same tensor.
         """
         logits = ops.cast(logits, "float32")
         if tuple(logits.shape[:2]) != tuple(newest.shape):
-            # A step may lose static sizes.
+            # The step function may have lost static sizes.
             logits = reshape_inferring(logits, (*ops.shape(newest), last_size(logits)))
         vocab_size = last_size(logits)
         if self.logits_processor is not None:
@@ -210,14 +210,14 @@ NO_CONSTRAINTS = Constraints()
 def is_any_of(
     token_ids: Annotated[Tensor, "int (...)"], choices: Sequence[int]
 ) -> Annotated[Tensor, "bool (...)"]:
-    """Returns where a token is one of several."""
+    """Returns whether each token is one of the choices."""
     if not choices:
         return ops.zeros_like(token_ids, "bool")
     return functools.reduce(ops.logical_or, [ops.equal(token_ids, choice) for choice in choices])
 
 
 def _of_the_same_shape(processed: Any, logits: Tensor) -> Tensor:
-    """Returns what a logits processor made of logits, as float32."""
+    """Returns the result of a logits processor as float32, if it has the shape of the logits."""
     processed = ops.convert_to_tensor(processed)
     expected, received = tuple(logits.shape), tuple(processed.shape)
     fits = len(received) == len(expected) and all(
@@ -248,7 +248,7 @@ def _penalize_repetition(
     penalty: float | Tensor,
 ) -> Tensor:
     vocab_size = last_size(logits)
-    # The newest token, which is always there, stands in for padding.
+    # Replace padding by the newest token, which always exists.
     seen = ops.where(seen < 0, seen[:, :, -1:], seen)
     batch, beam_size, num_seen = ops.shape(seen)
     num_rows = batch * beam_size
@@ -257,7 +257,7 @@ def _penalize_repetition(
     seen_logits = gather_in_rows(logits, seen)
     seen_logits = ops.where(seen_logits > 0, seen_logits / penalty, seen_logits * penalty)
     places = ops.arange(num_rows, dtype="int32")[:, None] * vocab_size + seen
-    # A repeated token's logit is written twice with the same value.
+    # The logit of a repeated token is written several times, but with the same value.
     logits = ops.scatter_update(
         ops.reshape(logits, (num_rows * vocab_size,)),
         ops.reshape(places, (num_rows * num_seen, 1)),
@@ -271,17 +271,17 @@ def _repeats_ngram(
     size: int,
     vocab_size: Dimension,
 ) -> Annotated[Tensor, "bool (batch, beam_size, vocab_size)"]:
-    """Returns which next tokens would end an n-gram that a hypothesis has already."""
+    """Returns whether each next token would complete an n-gram that a hypothesis contains."""
     batch, beam_size, num_seen = ops.shape(seen)
     num_rows = batch * beam_size
     seen = reshape_inferring(seen, (num_rows, num_seen))
-    # An n-gram would be repeated if its first tokens are the newest ones.
+    # A token would repeat an n-gram if the first tokens of the n-gram are the newest tokens.
     last = seen[:, size - 1 :]  # (num_rows, number of n-grams)
     is_repeat = last >= 0
     for i in range(size - 1):
         newest = seen[:, i + 1 - size][:, None]
         is_repeat = is_repeat & ops.equal(seen[:, i : i + 1 - size], newest) & (newest >= 0)
-    # Tokens that would repeat nothing are replaced by an additional last column, which is cut off.
+    # Tokens that would repeat nothing go to an extra last column, which is removed afterwards.
     places = ops.arange(num_rows, dtype="int32")[:, None] * (vocab_size + 1) + ops.where(
         is_repeat, last, vocab_size
     )
@@ -296,12 +296,15 @@ def _repeats_ngram(
 
 def _breaks_exactly_once(
     history: History,
-    num_left: Tensor,  # int32 (batch, 1), how many tokens there is room for
+    num_left: Tensor,  # int32 (batch, 1), the number of tokens that still fit
     end_ids: Sequence[int],
     vocab_size: Dimension,
 ) -> Annotated[Tensor, "bool (batch, beam_size, vocab_size)"]:
-    """Returns which next tokens would leave out a token that is required, repeat one, or be one
-    that is not."""
+    """Returns whether each next token would break the rule `exactly_once`.
+
+    A token breaks it if it leaves no room for a required token, if it repeats a required token, or
+    if it is among the last n tokens but not required.
+    """
     n = history.exactly_once.shape[1]
     first = vocab_size - n
     is_seen = ops.any(
@@ -311,7 +314,7 @@ def _breaks_exactly_once(
         history.exactly_once[:, None], ops.logical_not(is_seen)
     )  # (batch, beam_size, n)
     num_missing = ops.sum(ops.cast(is_missing, "int32"), axis=2)
-    # The missing tokens need all the room that is left.
+    # Only the missing tokens still fit.
     is_full = (num_missing >= num_left)[..., None]
     is_end = is_any_of(ops.arange(vocab_size, dtype="int32"), end_ids)[:first]
     is_wrong = ops.logical_or(ops.logical_and(is_end, (num_missing > 0)[..., None]), is_full)

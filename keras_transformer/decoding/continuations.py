@@ -1,4 +1,4 @@
-"""The best continuations of hypotheses by one token; ties go to the lower token id."""
+"""Finds the best continuations of hypotheses by a token; ties go to the lower token id."""
 
 import math
 from typing import Annotated
@@ -9,8 +9,8 @@ from keras import ops
 from ..gather import gather_in_rows
 from ..tensors import Dimension, Tensor, last_size, reshape_inferring
 
-# For vocabularies whose size is only known at run time; fast for the 1,000 to 4,000 tokens of a
-# shortlist.
+# The group size if the size of the vocabulary is only known at run time. It is fast for a shortlist
+# of 1,000 to 4,000 tokens.
 _GROUP_SIZE = 16
 
 
@@ -27,27 +27,27 @@ def continuations(
     """Returns the k best continuations of every hypothesis.
 
     Args:
-        log_probs: of the hypotheses; -inf for those that are not continued.
+        log_probs: log probabilities of the hypotheses, -inf for dead hypotheses.
         logits: see `Constraints.apply`.
-        allowed_logits: see there.
-        k: how many. Fewer are returned if the vocabulary is smaller, or dead ones if its size is
-            not static.
+        allowed_logits: see `Constraints.apply`.
+        k: number of continuations. If the vocabulary is smaller, fewer are returned, or k with dead
+            hypotheses at the end if the size of the vocabulary is not static.
 
     Returns:
-        Log probabilities of the continued hypotheses, the best first; their newest tokens; and
-        which hypotheses no token may follow.
+        A tuple of the log probabilities of the continuations, in descending order, their newest
+        tokens, and whether no token may follow a hypothesis.
     """
     top_logits, token_ids = top_k(allowed_logits, k)  # (batch, beam_size, k)
     best_logits = (
         top_logits[..., :1] if allowed_logits is logits else ops.max(logits, axis=-1, keepdims=True)
     )
-    # The log softmax is computed for these entries only: the best of all from its probability, the
-    # others from their distance to the best.
+    # Compute the log softmax only for these entries: for the best logit from its probability, for
+    # the others from their difference to the best logit.
     log_highest = ops.log(
         ops.max(ops.softmax(logits), axis=-1, keepdims=True)
     )  # (batch, beam_size, 1)
     log_probs = ops.expand_dims(log_probs, -1) + (top_logits - best_logits + log_highest)
-    # NaN if all logits of a row are -inf; the comparison is then false.
+    # If all logits of a row are -inf, the result is NaN, and the comparison is False.
     log_probs = ops.where(log_probs > -math.inf, log_probs, -math.inf)
     return log_probs, token_ids, ops.equal(top_logits[..., 0], -math.inf)
 
@@ -55,7 +55,7 @@ def continuations(
 def stable_top_k(
     values: Annotated[Tensor, "(..., n)"], k: Dimension
 ) -> tuple[Annotated[Tensor, "(..., k)"], Annotated[Tensor, "int32 (..., k)"]]:
-    """Computes `keras.ops.top_k`; ties go to the first values on every backend."""
+    """Computes `keras.ops.top_k`, with ties going to the lower index on every backend."""
     if keras.backend.backend() != "torch":
         highest, indices = ops.top_k(values, k)
         return highest, ops.cast(indices, "int32")
@@ -70,13 +70,13 @@ def top_k(
     Annotated[Tensor, "float32 (batch, beam_size, k)"],
     Annotated[Tensor, "int32 (batch, beam_size, k)"],
 ]:
-    """Computes `stable_top_k` of long rows by way of shorter ones, which is several times as fast.
+    """Computes `stable_top_k` of long rows in two stages, which is several times as fast.
 
-    The k highest logits lie in the k groups of neighbors with the highest maxima. Groups stay in
-    their order, so that equal logits stay in theirs.
+    The k highest logits are in the k groups of neighbors with the highest maxima. Groups keep their
+    order, so ties still go to the lower token id.
 
-    All tokens are returned if there are fewer than k. If vocab_size is not static, what is missing
-    has logits of -inf, and any token ids.
+    If there are fewer than k tokens, all tokens are returned. If vocab_size is not static, the
+    result still has k entries: the missing entries have logits of -inf and arbitrary token ids.
     """
     vocab_size = last_size(logits)
     if isinstance(vocab_size, int) and isinstance(k, int):
@@ -106,15 +106,15 @@ def top_k(
 
 
 def _group_size(vocab_size: Dimension, k: Dimension) -> int | None:
-    """The size of groups with the least work, or None if groups do not pay."""
+    """Returns the fastest group size, or None if groups are not worth it."""
     if not isinstance(k, int):
         return None
     if not isinstance(vocab_size, int):
         return _GROUP_SIZE
 
     def work(size: int) -> int:
-        # The number of sorted elements, plus a sixteenth of the copied logits if the last group
-        # must be filled.
+        # The number of sorted elements, plus a sixteenth of the logits that are copied if the last
+        # group needs padding.
         return -(-vocab_size // size) + k * size + (vocab_size // 16 if vocab_size % size else 0)
 
     best = min(range(1, math.isqrt(vocab_size) + 1), key=work)

@@ -1,4 +1,4 @@
-"""A function of the user's own that changes the logits during a search."""
+"""User-defined functions that change the logits during a search."""
 
 from typing import Annotated, Protocol
 
@@ -6,24 +6,23 @@ from ..tensors import Tensor
 
 
 class LogitsProcessor(Protocol):
-    """Changes the logits of the next tokens: an argument of `generate` and of `Constraints`.
+    """A function that changes the logits of the next tokens.
 
-    Any function of this signature will do, or an object with such a `__call__`. It is written with
-    `keras.ops`. TensorFlow and JAX trace it once, together with the search, so that Python values
-    that it reads are those of the first call. The logits that it returns are those of the model to
-    all that follows: the repetition penalty, what is forbidden, temperature, top_k and top_p, and
-    the scores.
+    Pass it to `generate` or `Constraints`. Write a function with this signature, or an object with
+    such a `__call__`, and compute with `keras.ops`. TensorFlow and JAX trace it once, together with
+    the search, so Python values keep their value from the first call. All further processing uses
+    the returned logits: the repetition penalty, forbidden tokens, temperature, top_k, top_p and
+    scores.
 
     Args:
-        token_ids: the tokens of each hypothesis, with the prompt. The newest one is last, and -1
-            stands before the first one. The size n is the same at every step, and may be larger
-            than the longest text. A sequence that is finished keeps its row, whose logits are not
-            used.
+        token_ids: the tokens of each hypothesis, including the prompt. The newest token is last,
+            and -1 is padding before the first token. n is the same at every step, and may be larger
+            than the longest text. A finished sequence keeps its row, but its logits are not used.
         logits: the model's logits of the next token.
-        position: the number of new tokens so far: 0 when the first one is chosen.
+        position: the number of new tokens so far, 0 for the first new token.
 
     Returns:
-        Logits of the same shape; -inf forbids a token.
+        Logits of the same shape. -inf forbids a token.
 
     Example:
         >>> def no_echo(token_ids, logits, position):

@@ -1,34 +1,33 @@
-"""What a search needs of a model, and what it returns.
+"""The protocol between a search and a model, and the result of a search.
 
-A search keeps `beam_size` hypotheses of every sequence and extends each of them by one token per
-step. The search chooses which hypotheses survive; the model remembers what it needs about them in
-its state.
+A search keeps `beam_size` hypotheses for every sequence, and extends each hypothesis by one token
+per step. The search selects the hypotheses; the model keeps its data about them in a state.
 """
 
 from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 
 from ..tensors import Dimension, Tensor
 
-# What a model remembers between two steps: any nest of tensors.
+# The data that a model keeps between two steps: any nest of tensors.
 State = TypeVar("State")
 
 
 class Step(Protocol[State]):
-    """Computes the logits of the next token of every hypothesis.
+    """A function that computes the logits of the next token of every hypothesis.
 
     Args:
-        token_ids: the newest token of every hypothesis; the start token at position 0.
-        parents: the hypothesis of the previous step that each one continues, as an index from 0 to
-            beam_size - 1; `i` continues `i` at position 0. What the state holds for hypotheses must
-            be read through these indices.
+        token_ids: the newest token of every hypothesis, or the start token at position 0.
+        parents: for every hypothesis, the index from 0 to beam_size - 1 of its parent, the
+            hypothesis of the previous step that it continues. At position 0, hypothesis i has the
+            parent i. Use these indices to read data of the hypotheses from the state.
         position: the position of `token_ids` in the target: 0, 1, 2, ...
         state: the state that the previous step returned.
 
     Returns:
-        Logits of the token after `token_ids`; -inf forbids a token. And the next state: any nest of
-        tensors of the same structure. Shapes stay the same from step to step. If the search is told
-        to drop finished sequences, every tensor of the state must have one row per sequence, of
-        which some are left out between steps, and its other sizes may change.
+        A tuple of the logits of the token after `token_ids`, where -inf forbids a token, and the
+        next state. The state keeps its structure and shapes from step to step. If the search drops
+        finished sequences, every tensor in the state must have one row per sequence: the search
+        removes rows between steps, and other sizes may change.
     """
 
     def __call__(
@@ -42,7 +41,7 @@ class Step(Protocol[State]):
 
 
 class Decodable(Protocol[State]):
-    """A model that can be searched."""
+    """A model that searches can decode with."""
 
     def start_decoding(
         self,
@@ -54,30 +53,31 @@ class Decodable(Protocol[State]):
         """Prepares to decode.
 
         Args:
-            source: what the model translates, one row per sequence; None for a model without a
+            source: the source sequences, one row per sequence, or None for a model without a
                 source.
-            beam_size: hypotheses per sequence. Defaults to 1.
-            max_length: the number of steps that the state must have room for. Defaults to None: the
+            beam_size: number of hypotheses per sequence. Defaults to 1.
+            max_length: number of steps that the state must have room for. Defaults to None: the
                 state may grow from step to step.
-            prefix: the tokens before position 0; shorter ones begin with negative ids, which are no
-                tokens. Only `generate`, and translations with prefixes, give one. Defaults to None:
-                nothing is before position 0.
+            prefix: the tokens before position 0. Shorter prefixes are padded on the left with
+                negative ids. Only `generate` and translations with prefixes pass it. Defaults to
+                None: no prefix.
 
         Returns:
-            The step function, and the state for its first call.
+            A tuple of the step function and the state for its first call.
         """
         ...
 
 
 class Hypotheses(NamedTuple):
-    """The sequences that a search found, the best first.
+    """The results of a search, the best sequence first.
 
-    A place for which no sequence with a probability above 0 was found has length 0 and score -inf.
+    If there are fewer than n_best sequences with a probability above 0, the remaining entries have
+    a length of 0 and a score of -inf.
 
     Attributes:
-        token_ids: the tokens, including the end token; 0 after it.
-        lengths: in tokens, including the end token.
-        scores: natural logarithms.
+        token_ids: the tokens, including the end token, then zeros.
+        lengths: lengths in tokens, including the end token.
+        scores: scores, as natural logarithms.
     """
 
     token_ids: Annotated[Tensor, "int32 (batch, n_best, max_length)"]

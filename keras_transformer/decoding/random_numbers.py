@@ -14,12 +14,12 @@ _PARITY = 0x1BD11BDA
 def uniform_numbers(
     seed: Dimension, rows: Annotated[Tensor, "int (num_rows,)"], num_positions: Dimension
 ) -> Annotated[Tensor, "float32 (num_rows, num_positions)"]:
-    """Returns numbers from 0, inclusive, to 1, exclusive: multiples of 2 ** -23.
+    """Returns uniform random numbers in [0, 1), multiples of 2 ** -23.
 
-    Generators with a state give a row other numbers as soon as another row joins the batch, and
-    differ between backends. Here each number is computed from its place: the same text comes from
-    the same seed on every backend, in any batch, and inside a compiled loop, where the seed may be
-    a tensor.
+    Each number depends only on the seed, the row and the position. The same seed therefore gives
+    the same text on every backend, in any batch, and inside a compiled loop, where the seed may be
+    a tensor. A generator with a state would return other numbers on each backend, and if another
+    row joins the batch.
     """
     low, high = (
         (_signed(seed), _signed(seed >> 32))
@@ -35,11 +35,11 @@ def uniform_numbers(
 def threefry(
     key: tuple[Dimension, Dimension], counter: tuple[Tensor, Tensor]
 ) -> tuple[Annotated[Tensor, "int32 (...)"], Annotated[Tensor, "int32 (...)"]]:
-    """Computes Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1,
-    2, 3", 2011).
+    """Computes Threefry-2x32 with 20 rounds (Salmon et al. 2011).
 
-    All numbers are the 32 bits of an int32, of which every backend has sums, products and bitwise
-    operations. The key is two scalars; the counter, two tensors (...).
+    See "Parallel random numbers: as easy as 1, 2, 3". All numbers are 32 bits stored as int32,
+    which every backend can add, multiply and combine bitwise. The key consists of two scalars, the
+    counter of two tensors (...).
     """
     keys = [ops.convert_to_tensor(part, "int32") for part in key]
     keys.append(
@@ -59,10 +59,10 @@ def threefry(
 
 
 def _shifted_right(bits: Tensor, count: int) -> Tensor:
-    # Clear the bits that the sign was shifted into.
+    # Clear the bits that are filled with the sign.
     return ops.bitwise_and(ops.right_shift(bits, count), 2 ** (32 - count) - 1)
 
 
 def _signed(number: int) -> int:
-    """The int32 that has the lowest 32 bits of a number."""
+    """Returns the lowest 32 bits of a number as an int32."""
     return (number + 2**31) % 2**32 - 2**31

@@ -1,4 +1,4 @@
-"""Sampling: each next token is drawn from the model's probabilities."""
+"""Sampling: draws each next token from the model's probabilities."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -32,35 +32,35 @@ def sample(
     constraints: Constraints = NO_CONSTRAINTS,
     drop_finished: bool = False,
 ) -> Hypotheses:
-    """Draws each next token from the model's probabilities until an end token or the maximum
-    length.
+    """Samples each next token until an end token or the maximum length.
 
-    The logits, with the repetition penalty, are divided by the temperature; of the tokens that are
-    not forbidden the top_k are kept, and of these the fewest that together have the probability
-    top_p. The next token is drawn from what is kept, in proportion to the probabilities. A sequence
-    that no token may follow ends where it is.
+    At each step, the logits, after the repetition penalty, are divided by the temperature. Among
+    the allowed tokens, the top_k most probable tokens are kept, and of these the smallest set whose
+    probabilities sum to at least top_p. The next token is drawn from this set in proportion to the
+    probabilities. A sequence that no token may follow ends with its tokens so far.
 
-    Random numbers depend on the seed, the row and the position only: not on the backend, nor on the
-    rest of the batch. The score is the log probability of the sequence as in greedy search: before
-    the temperature, top_k and top_p.
+    Random numbers depend only on the seed, the row and the position, not on the backend or on the
+    rest of the batch. As in greedy search, the score is the log probability of the sequence, before
+    temperature, top_k and top_p.
 
-    The other arguments are those of `beam_search`; the step function's beam_size is 1.
+    See `beam_search` for the other arguments. The step function has beam_size = 1.
 
     Args:
-        seed: int, of which 64 bits count, or int32 scalar. The same seed gives the same tokens.
-        rows: the row numbers that random numbers depend on. Defaults to None: 0, 1, 2, ...
-        temperature: what the logits are divided by: below 1 for more probable tokens, above 1 for
-            more variety. Defaults to 1.
-        top_k: how many of the most probable tokens are kept; ties go to lower ids. Defaults to
-            None: all.
-        top_p: the probability that is kept, above 0 and at most 1 (Holtzman et al., 2020). Defaults
-            to None: all.
+        seed: int, whose lowest 64 bits are used, or int32 scalar. The same seed gives the same
+            tokens.
+        rows: row numbers that the random numbers depend on. Defaults to None: 0, 1, 2, ...
+        temperature: divisor of the logits. Below 1, probable tokens become more probable; above 1,
+            there is more variety. Defaults to 1.
+        top_k: number of most probable tokens to keep; ties go to the lower token id. Defaults to
+            None: keep all tokens.
+        top_p: total probability to keep, above 0 and at most 1 (Holtzman et al., 2020). Defaults to
+            None: keep all tokens.
 
     Returns:
         `Hypotheses` with n_best = 1.
 
     Raises:
-        ConfigError: An argument breaks its rule.
+        ConfigError: An argument is invalid.
 
     Example:
         >>> probabilities = [[0.1, 0.3, 0.6], [0.1, 0.7, 0.2], [0.2, 0.7, 0.1]]  # [previous][next]
@@ -85,15 +85,15 @@ def choose_at_random(
     top_k: int | None = None,
     top_p: float | Tensor | None = None,
 ) -> Choose:
-    """Returns the function that draws the next tokens; the arguments are those of `sample`."""
+    """Returns a function that draws the next tokens. See `sample` for the arguments."""
     check_sampling(temperature, top_k, top_p)
-    # The value of a tensor is not checked: the softmax of logits that are divided by less, or by
-    # infinity, is not finite on every backend.
+    # The value of a tensor is not checked. Clip it: with a lower temperature, or with infinity, the
+    # softmax would not be finite on every backend.
     temperature = ops.clip(ops.convert_to_tensor(temperature, "float32"), 1e-10, 1e20)
     numbers = uniform_numbers(plain(seed), rows, plain(max_length))
 
     def choose(position: Tensor, places: Tensor, logits: Tensor) -> Tensor:
-        # One column of the numbers of the rows that are left: (n, 1).
+        # The numbers at this position for the unfinished rows, (n, 1).
         row_numbers = ops.take(ops.take(numbers, position, axis=1), places, axis=0)[:, None]
         return draw(ops.squeeze(logits, 1) / temperature, row_numbers, plain(top_k), top_p)
 
@@ -103,8 +103,7 @@ def choose_at_random(
 def check_sampling(
     temperature: float | Tensor, top_k: int | None, top_p: float | Tensor | None
 ) -> None:
-    """Raises a ConfigError if an argument of `sample` breaks its rule; the values of tensors may
-    not be known yet."""
+    """Raises a ConfigError if an argument is invalid. Values of tensors are not checked."""
     if not ops.is_tensor(temperature):
         search_options.temperature("temperature", temperature)
     search_options.top_k("top_k", top_k)
@@ -118,22 +117,24 @@ def draw(
     top_k: int | None = None,
     top_p: float | Tensor | None = None,
 ) -> Annotated[Tensor, "int32 (n, 1)"]:
-    """Draws a token for each row from the probabilities of those that `sample` keeps.
+    """Draws a token for each row from the tokens that `sample` keeps.
 
     Args:
-        logits: of all tokens; -inf is never drawn unless there is nothing else.
-        numbers: uniform, from 0, inclusive, to 1, exclusive.
+        logits: logits of all tokens. A token with -inf is drawn only if all logits are -inf.
+        numbers: uniform random numbers in [0, 1).
+        top_k: see `sample`.
+        top_p: see `sample`.
     """
     token_ids = None
     if top_k is not None or top_p is not None:
         k = last_size(logits) if top_k is None else top_k
         logits, token_ids = (part[:, 0] for part in top_k_of(logits[:, None], k))
     probabilities = ops.softmax(logits)  # (n, k)
-    # The sums include the token itself, in the order of `token_ids`.
+    # The sums include the token itself.
     cumulative = ops.cumsum(probabilities, axis=-1)
     is_kept = probabilities > 0
     if top_p is not None:
-        # A token is kept if those before it have less than top_p.
+        # A token is kept if the tokens before it have a total probability below top_p.
         is_kept = ops.logical_and(is_kept, cumulative - probabilities < top_p)
     total = ops.max(ops.where(is_kept, cumulative, 0.0), axis=-1, keepdims=True)
     is_reached = ops.logical_and(cumulative > numbers * total, is_kept)

@@ -1,9 +1,8 @@
-"""What all searches have in common: their arguments, and a loop in which finished sequences cost
-nothing.
+"""Common parts of all searches: argument checks, and a loop that can drop finished sequences.
 
-A search keeps what it knows about the sequences that it still extends in a NamedTuple of tensors
-with one row per sequence. Two of its fields are used here: `rows`, the places of these sequences in
-the batch, and `results`, what is returned of them.
+A search keeps its data about active (unfinished) sequences in a NamedTuple of tensors with one row
+per sequence. The loop uses two of its fields: `rows`, the indices of these sequences in the batch,
+and `results`, their results.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,8 +32,8 @@ def check_search_arguments(
     """Checks the arguments that all searches share, see `beam_search`.
 
     Returns:
-        Maximum lengths, the size of the result, places of the start tokens, see
-        `Constraints.place_of`, and end tokens.
+        A tuple of the maximum lengths, the size of the result, the start tokens, as indices from
+        `Constraints.place_of`, and the end tokens.
     """
     max_length, start_id, end_id = plain(max_length), plain(start_id), plain(end_id)
     limits: Tensor = ops.convert_to_tensor(max_lengths, "int32")
@@ -61,7 +60,7 @@ def check_search_arguments(
 
 
 class ActiveRows(Protocol):
-    """What a search knows about the sequences that it still extends."""
+    """The data of a search about active sequences."""
 
     @property
     def rows(self) -> Annotated[Tensor, "int32 (n,)"]: ...
@@ -79,19 +78,19 @@ def extend_until_finished(
     record: Annotated[Tensor, "int32 (number of steps, batch, ...)"],
     drop_finished: bool,
 ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """Extends all sequences by one token per step until every one is finished.
+    """Extends all sequences by one token per step until all are finished.
 
     Args:
-        extend: takes a position, int32 scalar, and the active sequences; returns the active
-            sequences with one more token, and what is written of the step, (n, ...).
-        is_unfinished: takes the active sequences, returns bool (n,) or (n, 1).
+        extend: function of the position, an int32 scalar, and the active sequences. It returns the
+            active sequences with another token, and the data (n, ...) to record for the step.
+        is_unfinished: function of the active sequences that returns bool (n,) or (n, 1).
         active: a NamedTuple of nests of tensors (n, ...), see above.
-        record: where the steps are written.
-        drop_finished: whether the rows of finished sequences are left out, as soon as they are an
-            eighth of all; fewer would not pay. Shapes then change.
+        record: tensor that the data of each step are written to.
+        drop_finished: whether to remove the rows of finished sequences, which changes shapes. Rows
+            are removed when an eighth of them are finished; with fewer rows, it would not pay off.
 
     Returns:
-        The number of steps, the record of them, and the results of all sequences.
+        A tuple of the number of steps, the record, and the results of all sequences.
     """
 
     def step(position: Tensor, record: Tensor, active: Active) -> tuple[Tensor, Tensor, Active]:

@@ -1,4 +1,4 @@
-"""What greedy search and sampling have in common: both extend one hypothesis of each sequence."""
+"""Common parts of greedy search and sampling, which extend one hypothesis per sequence."""
 
 import functools
 import math
@@ -13,8 +13,8 @@ from .constraints import Constraints, History, is_any_of
 from .protocol import Hypotheses, State, Step
 from .search_loop import check_search_arguments, extend_until_finished
 
-# Chooses the next tokens, int32 (n, 1), from the position of the newest ones, int32 (), the numbers
-# of their rows in the batch, int32 (n,), and the allowed logits, float32 (n, 1, vocab_size).
+# Returns the next tokens, int32 (n, 1), for the position of the newest tokens, int32 (), their row
+# numbers in the batch, int32 (n,), and the allowed logits, float32 (n, 1, vocab_size).
 Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -24,21 +24,21 @@ class _Results(NamedTuple):
 
 
 class Active(NamedTuple, Generic[State]):
-    """The sequences that are still extended."""
+    """The sequences that are not finished."""
 
-    rows: Tensor  # int32 (n,), places in the batch
+    rows: Tensor  # int32 (n,), indices in the batch
     max_lengths: Tensor  # int32 (n, 1)
     results: _Results
     is_unfinished: Tensor  # bool (n, 1)
-    token_ids: Tensor  # int32 (n, 1), the newest tokens, or their places among the candidates
+    token_ids: Tensor  # int32 (n, 1), the newest tokens, or their indices among the candidates
     history: History
     state: State  # of the step function
 
 
 class SingleHypothesisSearch(Generic[State]):
-    """Extends each sequence by one token per step until an end token or its maximum length.
+    """A search that extends each sequence by one token per step.
 
-    The arguments are those of `beam_search`.
+    A sequence ends with an end token or at its maximum length. See `beam_search` for the arguments.
     """
 
     def __init__(
@@ -79,12 +79,13 @@ class SingleHypothesisSearch(Generic[State]):
         """Adds a token to each sequence that is not finished.
 
         Args:
-            choose: chooses the tokens.
+            choose: function that chooses the tokens.
             position: the number of tokens so far.
             active: the sequences.
 
         Returns:
-            The sequences, and the tokens, which mean nothing where the length has not grown.
+            A tuple of the sequences and the new tokens. Ignore the token of a sequence whose length
+            has not increased.
         """
         newest = active.token_ids
         history = active.history.append(newest)
@@ -96,7 +97,7 @@ class SingleHypothesisSearch(Generic[State]):
         )
         token_ids = choose(position, active.rows, allowed_logits)
         chosen_logits = gather_in_rows(ops.squeeze(allowed_logits, 1), token_ids)  # (n, 1)
-        # If even the chosen token is forbidden, the sequence ends where it is.
+        # If even the chosen token is forbidden, the sequence ends with its tokens so far.
         is_extended = active.is_unfinished & ops.not_equal(chosen_logits, -math.inf)
         log_probs = gather_in_rows(ops.squeeze(ops.log_softmax(logits), 1), token_ids)  # (n, 1)
         log_probs = active.results.log_probs + ops.where(is_extended, log_probs, 0.0)
@@ -114,8 +115,7 @@ class SingleHypothesisSearch(Generic[State]):
         return active, token_ids
 
     def run(self, choose: Choose, state: State, drop_finished: bool) -> Hypotheses:
-        """Extends all sequences until every one is finished, see `beam_search`."""
-        # The tokens of every step.
+        """Extends all sequences until they are finished, see `beam_search`."""
         record = ops.zeros((self._max_length, self.batch_size, 1), "int32")
         _, record, (lengths, scores) = extend_until_finished(
             functools.partial(self.extend, choose),

@@ -1,4 +1,4 @@
-"""The layers, one public class per file."""
+"""Keras layers, one public class per file."""
 
 import warnings
 from typing import Any

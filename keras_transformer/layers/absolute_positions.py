@@ -1,4 +1,4 @@
-"""Positions that are added to the inputs (section 3.5): sinusoids and learned tables."""
+"""Positions that are added to the inputs: sinusoids or a learned table (section 3.5)."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from .children import child_initializer
 
 
 def sinusoids(position_ids: Tensor, d_model: int, ends_at_limit: bool = False) -> Tensor:
-    """Computes the positional encoding of section 3.5.
+    """Returns the sinusoidal positional encoding (section 3.5).
 
     `PE(pos, 2i) = sin(pos / 10000^(2i / d_model))`, and `PE(pos, 2i + 1)` is the cosine of the same
     angle.
@@ -21,8 +21,8 @@ def sinusoids(position_ids: Tensor, d_model: int, ends_at_limit: bool = False) -
     Args:
         position_ids: int (...).
         d_model: int, even.
-        ends_at_limit: bool. Whether the exponent is `2i / (d_model - 2)`, which ends at 1. Defaults
-            to False.
+        ends_at_limit: bool. Whether to use the exponent `2i / (d_model - 2)`, so that the lowest
+            frequency is exactly 1/10000. Defaults to False.
 
     Returns:
         float32 (..., d_model).
@@ -35,12 +35,12 @@ def sinusoids(position_ids: Tensor, d_model: int, ends_at_limit: bool = False) -
 
 
 def own_initializer(initializer: Any) -> Any:
-    """Returns the argument `embeddings_initializer` as Keras' object, or None."""
+    """Returns `embeddings_initializer` as a Keras initializer, or None."""
     return None if initializer is None else keras.initializers.get(initializer)
 
 
 def add_position_table(layer: Any) -> keras.Variable:
-    """Adds the table of learned positions, (max_length, d_model), to a layer."""
+    """Adds a table of learned positions, (max_length, d_model), to a layer."""
     initializer = child_initializer(layer.embeddings_initializer, "positions")
     if initializer is None:
         initializer = keras.initializers.RandomNormal(stddev=0.02)
@@ -55,7 +55,7 @@ def add_position_table(layer: Any) -> keras.Variable:
 
 
 def position_vectors(layer: Any, position_ids: Tensor) -> Tensor:
-    """Returns the vectors of positions (...), float32 (..., d_model)."""
+    """Returns the encodings of positions (...), float32 (..., d_model)."""
     if layer.positions == "learned":
         return ops.cast(ops.take(layer.position_table, position_ids, axis=0), "float32")
     ends_at_limit = layer.positions == "tensor2tensor"
@@ -63,7 +63,7 @@ def position_vectors(layer: Any, position_ids: Tensor) -> Tensor:
 
 
 def consecutive_positions(length: Dimension, start_index: Dimension = 0) -> Tensor:
-    """Returns `start_index`, `start_index + 1`, ..., int32 (1, length)."""
+    """Returns the positions `start_index`, `start_index + 1`, ..., int32 (1, length)."""
     positions = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
     if isinstance(start_index, int) and start_index == 0:
         return positions
@@ -77,10 +77,10 @@ def check_positions(
     position_ids: Tensor | None,
     start_index: Dimension,
 ) -> None:
-    """Checks `position_ids` and `start_index` as far as their values are known.
+    """Checks `position_ids` and `start_index`, if their values are known.
 
     Raises:
-        ConfigError: Both are given, or a position is outside of the table.
+        ConfigError: Both are given, `start_index` is negative, or a position is beyond the table.
     """
     start = _largest(start_index)
     if position_ids is not None and start != 0:
@@ -106,9 +106,10 @@ def check_positions(
 
 
 def _largest(numbers: Dimension) -> int | None:
-    """Returns the largest of numbers if they are known.
+    """Returns the largest number, or None if the values are not known.
 
-    PyTorch reports positions beyond a table by itself, and its compiler would not look at numbers.
+    PyTorch tensors are not read, because that would break a compiled graph. PyTorch itself reports
+    positions beyond the table.
     """
     on_host = isinstance(numbers, (int, np.ndarray, np.generic))
     if keras.backend.backend() == "torch" and not on_host:

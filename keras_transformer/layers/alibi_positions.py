@@ -10,9 +10,9 @@ from .position_scheme import PositionScheme, relative_distances
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class AlibiPositions(PositionScheme):
-    """Subtracts the distance of two positions, times the slope of the head, from their score.
+    """Linear biases (ALiBi), which lower each score by the head's slope times the distance.
 
-    See Press et al. 2022, arXiv 2108.12409. It has no weights.
+    See Press et al. 2022, arXiv 2108.12409. The layer has no weights.
 
     Example:
         >>> layer = DecoderLayer(num_heads=4, d_ff=64, relative_positions="alibi")
@@ -28,10 +28,10 @@ class AlibiPositions(PositionScheme):
 
 
 def alibi_slopes(num_heads: int) -> list[float]:
-    """Returns 2^(-8/n), 2^(-16/n), ..., 2^-8 for n heads, if n is a power of 2.
+    """Returns the slopes of n heads: 2^(-8/n), 2^(-16/n), ..., 2^-8 if n is a power of 2.
 
-    Otherwise the slopes for the next lower power of 2 come first, then every second slope for the
-    next higher one.
+    Otherwise, the list starts with the slopes for the next lower power of 2 and continues with
+    every second slope for the next higher power of 2.
     """
     below = 2 ** (num_heads.bit_length() - 1)
 

@@ -1,5 +1,4 @@
-"""Attention along some of the axes of inputs of any rank: these are folded into one axis before,
-and unfolded after."""
+"""Folds the axes that attention runs along into one axis, and unfolds them afterwards."""
 
 import dataclasses
 import math
@@ -16,12 +15,10 @@ from .input_checks import fits
 
 @dataclasses.dataclass(frozen=True)
 class AttentionAxes:
-    """The axes of inputs (batch, ..., features) that attention runs along; each place on the others
-    is on its own.
+    """The axes of inputs (batch, ..., features) that attention runs along, and the free axes.
 
-    Folded, the free axes are part of the batch and the attended ones are one axis, row by row.
-    Where there is nothing to fold, since inputs are (batch, length, features), each method returns
-    what it is given.
+    Folding merges the free axes into the batch, and the attended axes into one axis in row-major
+    order. Inputs (batch, length, features) need no folding: each method returns its input.
     """
 
     attended: tuple[int, ...]
@@ -29,11 +26,11 @@ class AttentionAxes:
 
     @classmethod
     def of(cls, attention_axes: int | tuple[int, ...] | None, rank: int) -> "AttentionAxes":
-        """Reads the argument `attention_axes` for inputs of a rank; None stands for all axes.
+        """Returns the axes that `attention_axes` means for inputs of a rank; None means all axes.
 
         Raises:
-            ConfigError: An axis is that of the batch or of the features, is none at all, or is
-                given twice.
+            ConfigError: An axis does not exist, is the batch or the feature axis, or is given
+                twice.
         """
         every = range(1, rank - 1)
         given = (
@@ -56,7 +53,7 @@ class AttentionAxes:
     def fold(
         self, inputs: Annotated[Tensor, "(batch, ..., features)"]
     ) -> Annotated[Tensor, "(batch * free, length, features)"]:
-        """Folds an input."""
+        """Folds inputs."""
         if self._is_sequence:
             return inputs
         inputs = ops.transpose(inputs, (0, *self.free, *self.attended, len(inputs.shape) - 1))
@@ -66,7 +63,7 @@ class AttentionAxes:
     def fold_padding(
         self, mask: Annotated[Tensor, "bool, broadcasts to (batch, ...)"] | None, inputs: Tensor
     ) -> Annotated[Tensor, "bool (batch * free, length)"] | None:
-        """Folds the mask of an input."""
+        """Folds the padding mask of inputs."""
         if mask is None or self._is_sequence:
             return mask
         mask = ops.broadcast_to(mask, ops.shape(inputs)[:-1])
@@ -77,14 +74,14 @@ class AttentionAxes:
     ) -> Tensor | None:
         """Folds a mask or bias of the scores, (batch, free ..., num_heads, target ..., source ...).
 
-        The first axes may be missing, up to all before the target's.
+        num_heads may be missing, and so may any number of axes directly before it.
 
         Returns:
-            Tensor that broadcasts to (batch * free, num_heads, target length, source length).
+            A tensor that broadcasts to (batch * free, num_heads, target length, source length).
 
         Raises:
-            ConfigError: The tensor called `name` lacks an axis of target or source, has too many
-                axes, or axes of other sizes.
+            ConfigError: The tensor lacks a target or source axis, has too many axes, or has axes
+                of the wrong size.
         """
         if tensor is None:
             return None
@@ -108,8 +105,8 @@ class AttentionAxes:
             )
         if self._is_sequence:
             return tensor
-        # Whatever all heads share, or all of the batch, is broadcast later; other axes have the
-        # sizes of the scores.
+        # Broadcast all axes to their full size before the reshape, except for heads and a missing
+        # batch, which attention broadcasts.
         num_heads_given = ops.shape(tensor)[leading - 1]
         whole = self._unfolded(ops.shape(query), num_heads_given, ops.shape(value))
         first = (1,) * (leading - 1) if missing == leading else whole[: leading - 1]
@@ -122,7 +119,7 @@ class AttentionAxes:
     def unfold(
         self, outputs: Annotated[Tensor, "(batch * free, length, ...)"], query: Tensor
     ) -> Annotated[Tensor, "(batch, ..., ...)"]:
-        """Gives outputs the axes that the query had before it was folded."""
+        """Restores the axes that the query had before it was folded."""
         if self._is_sequence:
             return outputs
         sizes, last = ops.shape(query), ops.shape(outputs)[2:]
@@ -137,7 +134,7 @@ class AttentionAxes:
         query: Tensor,
         value: Tensor,
     ) -> Annotated[Tensor, "(batch, free ..., num_heads, target ..., source ...)"]:
-        """Gives scores the axes that query and value had before they were folded."""
+        """Restores the axes that query and value had before they were folded."""
         if self._is_sequence:
             return scores
         query_shape, value_shape = ops.shape(query), ops.shape(value)
@@ -146,7 +143,7 @@ class AttentionAxes:
     def _unfolded(
         self, query_shape: Sequence[Any], num_heads: int, value_shape: Sequence[Any]
     ) -> tuple[Any, ...]:
-        """The shape of the scores of all heads."""
+        """Returns the shape of the scores before they are folded."""
         free = (query_shape[axis] for axis in self.free)
         target, source = (
             [shape[axis] for axis in self.attended] for shape in (query_shape, value_shape)

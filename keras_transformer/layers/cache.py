@@ -1,5 +1,4 @@
-"""Keys and values of the positions that were decoded before, so that each step computes new
-positions only."""
+"""Caches of keys and values, so that a decoding step computes only new positions."""
 
 from typing import Annotated, NamedTuple
 
@@ -10,40 +9,40 @@ from ..tensors import Dimension, Tensor
 
 
 class KeyValues(NamedTuple):
-    """The keys and values that attention reads."""
+    """Keys and values that attention reads."""
 
     keys: Annotated[Tensor, "(batch, num_heads, length, key_dim)"]
     values: Annotated[Tensor, "(batch, num_heads, length, value_dim)"]
 
 
 class GrowingCache(KeyValues):
-    """A cache that each step makes longer; attention reads no entry that is not written.
+    """A cache that grows with each step, so that it holds only entries that have been written.
 
-    In a loop this needs a backend whose loops may change the shapes of tensors: TensorFlow, with a
-    batch size that is only known at run time.
+    In a compiled loop, it needs a backend that lets shapes change between iterations: TensorFlow,
+    with a batch size that is only known at run time.
     """
 
     def write(self, new: KeyValues, position: Dimension) -> "GrowingCache":
-        """Returns the cache with `new` at its end, wherever `position` is."""
+        """Returns the cache with `new` appended; `position` is ignored."""
         return GrowingCache(
             ops.concatenate([self.keys, new.keys], axis=2),
             ops.concatenate([self.values, new.values], axis=2),
         )
 
     def next_entry(self, position: Dimension) -> Dimension:
-        """Returns the number of the entry that is written next, wherever `position` is."""
+        """Returns the index of the next entry: the length of the cache; `position` is ignored."""
         return ops.shape(self.keys)[2]
 
 
 class FixedCache(KeyValues):
-    """A cache with room for a fixed number of entries, for every backend."""
+    """A cache with a fixed number of entries, for every backend."""
 
     def write(self, new: KeyValues, position: Dimension) -> "FixedCache":
-        """Returns the cache with `new` at `position` and the positions after it.
+        """Returns the cache with `new` written from `position` on.
 
         Raises:
-            ValueError: The entries end after the cache; only checked if the sizes and `position`
-                are ints.
+            ValueError: The new entries do not fit. Only checked if the sizes and `position` are
+                ints.
         """
         length, count = self.keys.shape[2], new.keys.shape[2]
         if (
@@ -60,7 +59,7 @@ class FixedCache(KeyValues):
         )
 
     def next_entry(self, position: Dimension) -> Dimension:
-        """Returns the number of the entry that is written next: `position`."""
+        """Returns the index of the next entry: `position`."""
         return position
 
 
@@ -75,12 +74,11 @@ def empty_cache(
     max_length: Dimension | None = None,
     dtype: str = "float32",
 ) -> Cache:
-    """Makes an empty cache: a `FixedCache` of `max_length` entries, or a `GrowingCache` if that is
-    None."""
+    """Returns an empty `FixedCache`, or an empty `GrowingCache` if `max_length` is None."""
     for name, size in (("batch_size", batch_size), ("max_length", max_length)):
         if isinstance(size, bool | float | str | int):
             non_negative_int(name, size)
-    # The length is 0, but as unknown as the batch size, so that a loop may change it.
+    # Unless the batch size is static, the length 0 is not static either: a loop may change it.
     length = 0 * batch_size if max_length is None else max_length
     cache_type = GrowingCache if max_length is None else FixedCache
     return cache_type(
@@ -90,7 +88,7 @@ def empty_cache(
 
 
 def _overwrite(entries: Tensor, new: Tensor, position: Dimension) -> Tensor:
-    # A single scatter writes the rows of all sequences and heads; nothing else is copied.
+    # A single scatter writes the new entries of all sequences and heads.
     batch, num_heads, length, width = ops.shape(entries)
     count = ops.shape(new)[2]
     first_rows = ops.arange(batch * num_heads, dtype="int32") * length + ops.cast(position, "int32")

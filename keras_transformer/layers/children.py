@@ -1,4 +1,4 @@
-"""Helpers for layers that make other layers."""
+"""Helpers for layers that create sublayers."""
 
 import random
 import re
@@ -8,7 +8,7 @@ import keras
 
 from ..keras_versions import with_sublayers
 
-# The names that sublayers had in earlier releases.
+# Names of sublayers in earlier releases.
 _EARLIER_NAMES = {
     "self_attention": "attention",
     "self_attention_residual": "attention_residual",
@@ -18,18 +18,18 @@ _EARLIER_NAMES = {
 
 
 def layer_name(name: str) -> str:
-    """Returns the name of a sublayer as a Keras layer: the one of earlier releases.
+    """Returns the Keras name of a sublayer, which is its name in earlier releases.
 
-    It is a part of the paths of variables. TensorFlow also orders sums by it, so that another name
-    would change how a run that is resumed rounds.
+    The name is part of the paths of variables. TensorFlow also orders sums by it, so a new name
+    would change the rounding of a resumed training run.
     """
     return _EARLIER_NAMES.get(name, name)
 
 
 def child_seed(seed: int | None, name: str) -> int | None:
-    """Returns a seed for a child that its siblings do not have, or None without a seed.
+    """Returns a seed that is different for every child layer, or None without a seed.
 
-    It is the same in every process.
+    The seed is the same in every process.
     """
     if seed is None:
         return None
@@ -37,9 +37,9 @@ def child_seed(seed: int | None, name: str) -> int | None:
 
 
 def child_initializer(initializer: Any, name: str) -> Any:
-    """Returns an initializer for a child.
+    """Returns a copy of an initializer for a child layer, with a different seed.
 
-    Children that share an instance, or a seed, would draw the same numbers.
+    Layers that share an instance or a seed would get the same initial values.
     """
     if not isinstance(initializer, keras.initializers.Initializer):
         return initializer
@@ -50,16 +50,16 @@ def child_initializer(initializer: Any, name: str) -> Any:
 
 
 def saved_dtype(layer: keras.layers.Layer, default: keras.DTypePolicy | None = None) -> Any:
-    """Returns the dtype policy of a layer as its configuration holds it.
+    """Returns the serialized dtype policy of a layer, for its configuration.
 
-    After `quantize`, that is a map with the policies of the layers inside, so that a file of the
-    layer can be loaded.
+    After `quantize`, this is a map with the policies of the sublayers, so that Keras can load a
+    saved file of the layer.
     """
     default = default or layer.dtype_policy
     policies = keras.dtype_policies.DTypePolicyMap(default_policy=default)
     for sublayer in with_sublayers(layer):
         if sublayer.quantization_mode is not None:
-            # A pattern, since the layer may stand inside another model when it is loaded.
+            # Use a pattern, because the layer may be inside another model when it is loaded.
             path = sublayer.path
             if path.startswith(f"{layer.path}/"):
                 path = layer.name + path.removeprefix(layer.path)
@@ -68,7 +68,7 @@ def saved_dtype(layer: keras.layers.Layer, default: keras.DTypePolicy | None = N
 
 
 def require_built(layer: keras.layers.Layer) -> None:
-    """Raises a ValueError unless a layer has its weights, which an empty cache depends on."""
+    """Raises a ValueError unless a layer is built and knows the sizes of its cache."""
     if not layer.built:
         raise ValueError(
             f"{layer.name} must be built before init_cache; call it or its build method first"
@@ -76,7 +76,11 @@ def require_built(layer: keras.layers.Layer) -> None:
 
 
 def head_width(d_model: int | None, num_heads: int) -> int:
-    """Returns the width of a head, `d_model // num_heads`; a ValueError if that is not whole."""
+    """Returns the width of a head, `d_model // num_heads`.
+
+    Raises:
+        ValueError: d_model is unknown, or `num_heads` does not divide it.
+    """
     if d_model is None or d_model % num_heads:
         raise ValueError(
             f"num_heads must divide d_model={d_model} unless key_dim is given; "

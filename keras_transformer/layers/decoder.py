@@ -25,55 +25,56 @@ from .stack_arguments import (
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Decoder(ArgumentHints, keras.layers.Layer):
-    """A stack of decoder layers (section 3.1); with `norm_first`, it ends in a normalization.
+    """A stack of decoder layers (section 3.1), with a final normalization if `norm_first`.
 
-    `init_cache`, `project_source` and `step` are those of `DecoderLayer`, with one cache and one
-    projected source per layer.
+    `init_cache`, `project_source` and `step` work as in `DecoderLayer`, with lists of one cache and
+    one projected source per layer.
 
     Args:
-        num_layers: int. N, the number of layers.
-        num_heads: int. h, the number of attention heads.
+        num_layers: int. Number N of layers.
+        num_heads: int. Number h of attention heads.
         d_ff: int. Width of the feed-forward networks' hidden layers.
-        norm_first: bool. Whether layers normalize before each sublayer, and the stack once more at
-            its end, instead of after each residual sum as in the paper. Defaults to False.
+        norm_first: bool. Whether to normalize the input of each sublayer and the output of the
+            stack (pre-norm), instead of each residual sum as in the paper (post-norm). Defaults to
+            False.
         normalization: "layer" or "rms", as in `DecoderLayer`. Defaults to "layer".
-        epsilon: float. Added to the variance, or to the mean square, in normalization. Defaults to
-            1e-6.
-        seed: int or None. With a seed, dropout draws the same numbers in every run, but different
-            numbers in each layer. Defaults to None.
-        remat: bool. Whether training computes each layer again for its gradient, which takes more
-            time, but memory for one layer only. Defaults to False.
+        epsilon: float. Small constant that normalization adds to the variance or the mean square.
+            Defaults to 1e-6.
+        seed: int or None. Seed that makes dropout the same in every run, but different in each
+            layer. Defaults to None.
+        remat: bool. Whether to recompute each layer in the backward pass. Training is then slower,
+            but keeps the intermediate results of only one layer at a time. Defaults to False.
         **layer_arguments: further arguments of `DecoderLayer`, such as `dropout` or
-            `relative_positions`, which each layer gets; in a subclass of the stack, of the class
-            that its attribute `layer_class` names. `name`, `dtype` and other arguments of
-            `keras.layers.Layer` are for the stack.
+            `relative_positions`, passed to every layer. If a subclass sets `layer_class`, these
+            are arguments of that class. `name`, `dtype` and other arguments of
+            `keras.layers.Layer` apply to the stack.
 
     Call arguments:
         target: (batch, target length, d_model).
-        source: (batch, source length, any width), the encoder's output, or None.
-        target_mask: bool (batch, target length), True = a real token. Defaults to the target's
-            implicit Keras mask.
-        source_mask: bool (batch, source length), True = a real token. Defaults to the source's
-            implicit Keras mask.
+        source: (batch, source length, any width). The encoder's output, or None.
+        target_mask: bool (batch, target length), True for tokens, False for padding. Defaults to
+            the target's implicit Keras mask.
+        source_mask: bool (batch, source length), True for tokens, False for padding. Defaults to
+            the source's implicit Keras mask.
         training: bool. Whether to apply dropout.
-        attention_mask: bool, True = attend, as in `DecoderLayer`.
-        source_attention_mask: bool, True = attend, as in `DecoderLayer`.
-        use_causal_mask: bool. Whether a position sees only itself and earlier positions. Defaults
-            to True.
-        return_attention_scores: bool. Whether to return the attention weights too. Defaults to
+        attention_mask: bool, True = attend. Mask of the self-attention, see `DecoderLayer`.
+        source_attention_mask: bool, True = attend. Mask of the cross-attention, see `DecoderLayer`.
+        use_causal_mask: bool. Whether each position attends only to itself and to earlier
+            positions. Defaults to True.
+        return_attention_scores: bool. Whether to also return the attention weights. Defaults to
             False.
-        score_bias: float, added to the scores of self-attention in every layer, as in
-            `DecoderLayer`. Defaults to None.
-        cross_score_bias: float, added to the scores of cross-attention in every layer, as in
+        score_bias: float. Added to the self-attention scores of every layer, see `DecoderLayer`.
+            Defaults to None.
+        cross_score_bias: float. Added to the cross-attention scores of every layer, see
             `DecoderLayer`. Defaults to None.
 
     Returns:
-        (batch, target length, d_model), with the target's implicit mask, and, if asked for, a list
-        of each layer's weights of self-attention and, in a decoder with a source, a list of each
-        layer's weights of cross-attention.
+        (batch, target length, d_model), with the target's implicit mask. With
+        `return_attention_scores`, a tuple of this output, a list of every layer's self-attention
+        weights and, if there is a source, a list of every layer's cross-attention weights.
 
     Raises:
-        ValueError: as `DecoderLayer`.
+        ValueError: As in `DecoderLayer`.
 
     Example:
         >>> decoder = Decoder(num_layers=6, num_heads=8, d_ff=2048)
@@ -81,7 +82,7 @@ class Decoder(ArgumentHints, keras.layers.Layer):
         (2, 5, 512)
     """
 
-    # The class of the layers; a subclass of the stack may name another.
+    # A subclass may set another class of layers.
     layer_class: type[DecoderLayer] = DecoderLayer
 
     other_names = {
@@ -121,7 +122,7 @@ class Decoder(ArgumentHints, keras.layers.Layer):
         self.seed = integer("seed", seed, optional=True)
         self.remat = boolean("remat", remat)
         self.layer_arguments = take_initializers(layer_arguments)
-        # This layer is only made to check the arguments, and to list them all for `get_config`.
+        # Create a layer only to check the arguments and to list them all for `get_config`.
         layer = self.layer_class(num_heads, d_ff, name="layer", **self.layer_arguments)
         self._layer_config = layer.get_config()
         self.input_spec = keras.InputSpec(ndim=3)
@@ -134,16 +135,16 @@ class Decoder(ArgumentHints, keras.layers.Layer):
             layer = self.make_layer(index)
             layer.build(target_shape, source_shape)
             self.layers.append(layer)
-        # Pre-norm layers do not normalize their sums; the stack does so once, at its end.
+        # Pre-norm layers do not normalize their outputs, so the stack does it once at the end.
         self.final_norm: Any = None
         if self.norm_first:
             self.final_norm = self.make_normalization("final_norm")
             self.final_norm.build(target_shape)
 
     def make_layer(self, index: int) -> DecoderLayer:
-        """Makes the layer with a number, from 0 to `num_layers - 1`.
+        """Creates the layer with this index, from 0 to `num_layers - 1`.
 
-        Override it for layers that differ. It runs in `build`.
+        Override it if layers differ. `build` calls it.
         """
         name = f"layer_{index}"
         return self.layer_class(
@@ -159,7 +160,7 @@ class Decoder(ArgumentHints, keras.layers.Layer):
         )
 
     def make_normalization(self, name: str) -> keras.layers.Layer:
-        """Makes the normalization at the end, with `norm_first`. Override it to use another."""
+        """Creates the final normalization of a pre-norm stack. Override it to use another layer."""
         return make_normalization(self.normalization, self.epsilon, self.dtype_policy, name)
 
     def call(
@@ -220,7 +221,7 @@ class Decoder(ArgumentHints, keras.layers.Layer):
         return [layer.init_cache(batch_size, max_length) for layer in self.layers]
 
     def project_source(self, source: Tensor) -> list[KeyValues]:
-        """Projects the source to keys and values of each layer, see `DecoderLayer`."""
+        """Projects the source for each layer, see `DecoderLayer.project_source`."""
         return [layer.project_source(source) for layer in self.layers]
 
     def step(
@@ -234,7 +235,7 @@ class Decoder(ArgumentHints, keras.layers.Layer):
         position_ids: Tensor | None = None,
         entry_position_ids: Tensor | None = None,
     ) -> tuple[Tensor, list[Cache]]:
-        """Computes new positions through all layers, see `DecoderLayer.step`."""
+        """Computes new positions in all layers, see `DecoderLayer.step`."""
         sources: Sequence[Any] = source_key_values or [None] * len(self.layers)
         check_count("caches", caches, len(self.layers))
         check_count("source_key_values", sources, len(self.layers))

@@ -49,98 +49,101 @@ from .residual import Residual
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class DecoderLayer(ArgumentHints, keras.layers.Layer):
-    """Causal self-attention, cross-attention to a source, and a feed-forward network (section 3.1).
+    """Decoder layer: self-attention, cross-attention and a feed-forward network (section 3.1).
 
-    A layer that is first called without a source has no cross-attention: the layer of a language
-    model. d_model is read from the target.
+    Self-attention is causal, and each sublayer has a residual connection. If the first call has no
+    source, the layer has no cross-attention, as in a language model. The layer infers d_model from
+    the target.
 
-    A subclass replaces a part by overriding the method that makes it: `make_self_attention`,
-    `make_cross_attention`, `make_feed_forward`, `make_residual` or `make_normalization`. They run
-    in `build`, so that the subclass may set attributes after `super().__init__()`. For another
-    order of the parts, it overrides `apply_sublayers`, which serves a call and a decoding step.
+    To replace a part, override the method that creates it: `make_self_attention`,
+    `make_cross_attention`, `make_feed_forward`, `make_residual` or `make_normalization`. `build`
+    calls these methods, so a subclass can set attributes after `super().__init__()`. To change the
+    order of the parts, override `apply_sublayers`, which both `call` and `step` use.
 
-    For decoding step by step, `init_cache` and `project_source` prepare what `step` attends to.
-    Without a mask, the outputs of the steps equal the rows of one call.
+    To decode step by step, create a cache with `init_cache`, project the source once with
+    `project_source`, and call `step`. Without a mask, the steps return the same outputs as a single
+    call.
 
     Args:
-        num_heads: int. h, the number of attention heads.
+        num_heads: int. Number h of attention heads.
         d_ff: int. Width of the feed-forward network's hidden layer.
-        key_dim: int or None. d_k, the width of each head's queries and keys. Defaults to
+        key_dim: int or None. Width d_k of each head's queries and keys. Defaults to
             `d_model // num_heads`.
-        value_dim: int or None. d_v, the width of each head's values. Defaults to `key_dim`.
+        value_dim: int or None. Width d_v of each head's values. Defaults to `key_dim`.
         dropout: float. Dropout rate on the output of each sublayer. Defaults to 0.1.
         attention_dropout: float. Dropout rate on the attention weights; the paper has none.
             Defaults to 0.
         activation_dropout: float. Dropout rate inside the feed-forward network; the paper has none.
             Defaults to 0.
         activation: str or callable. Activation of the feed-forward network. Defaults to "relu".
-        norm_first: bool. Whether to normalize before each sublayer, instead of after the residual
-            sum as in the paper. Defaults to False.
-        sliding_window: int or None. w, for restricted self-attention (section 4): each position
-            attends to itself and to the w - 1 positions before and after it; the paper's r is
-            2w - 1. Defaults to None: all positions.
-        epsilon: float. Added to the variance, or to the mean square, in normalization. Defaults to
-            1e-6.
-        attention_bias: bool. Whether the projections of attention add a bias; the paper's do not.
+        norm_first: bool. Whether to normalize the input of each sublayer (pre-norm), instead of the
+            residual sum as in the paper (post-norm). Defaults to False.
+        sliding_window: int or None. Window w of restricted self-attention (section 4): each
+            position attends to itself and to the w - 1 positions before and after it. The paper's
+            neighborhood r is 2w - 1. Defaults to None: attend to all positions.
+        epsilon: float. Small constant that normalization adds to the variance or the mean square.
+            Defaults to 1e-6.
+        attention_bias: bool. Whether the attention projections add a bias; the paper has none.
             Defaults to False.
         feed_forward_bias: bool. Whether the feed-forward network adds biases, as in the paper.
             Defaults to True.
-        kernel_initializer: str or `keras.initializers.Initializer`. Each kernel draws numbers of
-            its own. Defaults to "glorot_uniform".
+        kernel_initializer: str or `keras.initializers.Initializer`. Each kernel gets different
+            initial values. Defaults to "glorot_uniform".
         bias_initializer: str or `keras.initializers.Initializer`. Defaults to "zeros".
         kernel_regularizer: str, `keras.regularizers.Regularizer` or None. Applied to each kernel.
             Defaults to None.
         bias_regularizer: str, `keras.regularizers.Regularizer` or None. Applied to each bias.
             Defaults to None.
-        seed: int or None. With a seed, dropout draws the same numbers in every run, and other
-            numbers in each sublayer. Defaults to None.
+        seed: int or None. Seed that makes dropout the same in every run, but different in each
+            sublayer. Defaults to None.
         normalization: "layer", or "rms" for root mean square normalization (Zhang and Sennrich
             2019, arXiv 1910.07467). Defaults to "layer".
         gated: bool. Whether the feed-forward network is a gated linear unit (Shazeer 2020, arXiv
             2002.05202): SwiGLU with the activation "silu", GEGLU with "gelu". Defaults to False.
-        num_key_value_heads: int or None. The number of heads of keys and values, a divisor of
-            `num_heads`: each is shared by `num_heads / num_key_value_heads` query heads (Ainslie
-            et al. 2023, arXiv 2305.13245). Defaults to `num_heads`.
-        query_key_norm: bool. Whether to normalize the queries and keys of each head by their root
-            mean square, with learned scales (Henry et al. 2020, arXiv 2010.04245). Defaults to
-            False.
-        relative_positions: str, `PositionScheme` or None. Positions that self-attention applies by
-            itself: "rotary" (`RotaryPositions`), "alibi" (`AlibiPositions`) or "t5"
-            (`T5Positions`); an instance is copied. Defaults to None: self-attention knows only the
-            positions that were added to its inputs.
-        flash_attention: bool or None. As in `MultiHeadAttention`. Defaults to None.
+        num_key_value_heads: int or None. Number of key-value heads, a divisor of `num_heads`: each
+            key-value head is shared by `num_heads / num_key_value_heads` query heads (Ainslie et
+            al. 2023, arXiv 2305.13245). Defaults to `num_heads`.
+        query_key_norm: bool. Whether to apply RMS normalization, with learned scales, to the
+            queries and keys of each head (Henry et al. 2020, arXiv 2010.04245). Defaults to False.
+        relative_positions: str, `PositionScheme` or None. Relative positions in self-attention:
+            "rotary" (`RotaryPositions`), "alibi" (`AlibiPositions`) or "t5" (`T5Positions`). An
+            instance is copied. Defaults to None: no relative positions, only the positions that
+            you add to the inputs.
+        flash_attention: bool or None. See `MultiHeadAttention`. Defaults to None.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
         target: (batch, target length, d_model).
-        source: (batch, source length, any width), the encoder's output, or None.
-        target_mask: bool (batch, target length), True = a real token. Defaults to the target's
-            implicit Keras mask.
-        source_mask: bool (batch, source length), True = a real token. Defaults to the source's
-            implicit Keras mask.
+        source: (batch, source length, any width). The encoder's output, or None.
+        target_mask: bool (batch, target length), True for tokens, False for padding. Defaults to
+            the target's implicit Keras mask.
+        source_mask: bool (batch, source length), True for tokens, False for padding. Defaults to
+            the source's implicit Keras mask.
         training: bool. Whether to apply dropout.
-        attention_mask: bool, True = attend, for self-attention, of a shape that
-            `MultiHeadAttention` takes. It applies on top of `use_causal_mask`.
-        source_attention_mask: bool, True = attend, for cross-attention, of such a shape.
-        use_causal_mask: bool. Whether a position sees only itself and earlier positions. False,
-            with an `attention_mask`, is for prefix language models and the like. Defaults to True.
-        return_attention_scores: bool. Whether to return the attention weights too. Defaults to
+        attention_mask: bool, True = attend. Mask of the self-attention, combined with the causal
+            mask. See `MultiHeadAttention` for its shapes.
+        source_attention_mask: bool, True = attend. Mask of the cross-attention. See
+            `MultiHeadAttention` for its shapes.
+        use_causal_mask: bool. Whether each position attends only to itself and to earlier
+            positions. For a prefix language model, pass False and an `attention_mask`. Defaults to
+            True.
+        return_attention_scores: bool. Whether to also return the attention weights. Defaults to
             False.
-        score_bias: float, added to the scores of self-attention before the softmax, of a shape that
-            broadcasts to (batch, num_heads, target length, target length). Defaults to None.
-        cross_score_bias: float, added to the scores of cross-attention, of a shape that broadcasts
-            to (batch, num_heads, target length, source length). Defaults to None.
+        score_bias: float, broadcasts to (batch, num_heads, target length, target length). Added to
+            the self-attention scores before the softmax. Defaults to None.
+        cross_score_bias: float, broadcasts to (batch, num_heads, target length, source length).
+            Added to the cross-attention scores before the softmax. Defaults to None.
 
     Returns:
-        (batch, target length, d_model), with the target's implicit mask, and, if asked for, the
-        weights of self-attention (batch, num_heads, target length, target length) and, in a layer
-        with a source, the weights of cross-attention (batch, num_heads, target length, source
-        length).
+        (batch, target length, d_model), with the target's implicit mask. With
+        `return_attention_scores`, a tuple of this output, the self-attention weights (batch,
+        num_heads, target length, target length) and, if there is a source, the cross-attention
+        weights (batch, num_heads, target length, source length).
 
     Raises:
-        ValueError: An argument breaks its rule; `num_heads` does not divide d_model and `key_dim`
-            is None; a layer that was built with a source is called without one, or the reverse; or
-            an input is not (batch, length, width), or of another width than that before.
+        ValueError: An argument is invalid; `num_heads` does not divide d_model and `key_dim` is
+            None; a layer built with a source is called without it, or the reverse; or an input is
+            not (batch, length, width) or does not have the width that the layer was built for.
 
     Example:
         >>> layer = DecoderLayer(num_heads=8, d_ff=2048)
@@ -193,7 +196,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         flash_attention: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        # Earlier releases called it `neighborhood`.
+        # Earlier releases called this argument `neighborhood`.
         sliding_window = sliding_window_of(kwargs, sliding_window)
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
@@ -247,9 +250,9 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         self.feed_forward_residual.build(target_shape)
 
     def make_self_attention(self, target_shape: Shape) -> keras.layers.Layer:
-        """Makes the self-attention.
+        """Creates the self-attention layer.
 
-        Override it to use another layer. It runs in `build`.
+        Override it to use another layer. `build` calls it.
         """
         return MultiHeadAttention(
             self.num_heads,
@@ -272,9 +275,9 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         )
 
     def make_cross_attention(self, target_shape: Shape, source_shape: Shape) -> keras.layers.Layer:
-        """Makes the attention to the source.
+        """Creates the cross-attention layer.
 
-        Override it to use another layer. It runs in `build`.
+        Override it to use another layer. `build` calls it.
         """
         return MultiHeadAttention(
             self.num_heads,
@@ -295,10 +298,10 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         )
 
     def make_feed_forward(self, target_shape: Shape) -> keras.layers.Layer:
-        """Makes the feed-forward network.
+        """Creates the feed-forward network.
 
-        Override it to use another layer from (batch, length, d_model) to the same shape. It runs in
-        `build`.
+        Override it to use another layer that maps (batch, length, d_model) to the same shape.
+        `build` calls it.
         """
         return FeedForward(
             self.d_ff,
@@ -316,10 +319,10 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         )
 
     def make_residual(self, sublayer_name: str) -> Residual:
-        """Makes the residual connection around a sublayer, "self_attention",
+        """Creates the residual connection around a sublayer, "self_attention",
         "cross_attention" or "feed_forward".
 
-        Override it to use a subclass of `Residual`. It runs in `build`.
+        Override it to use a subclass of `Residual`. `build` calls it.
         """
         name = f"{sublayer_name}_residual"
         return Residual(
@@ -332,14 +335,14 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         )
 
     def make_normalization(self, sublayer_name: str) -> keras.layers.Layer | None:
-        """Makes the normalization of a sublayer's residual connection, or None for none.
+        """Creates the normalization of a sublayer's residual connection.
 
-        Override it to use another layer. It runs in `build`.
+        Override it to use another layer, or return None to disable normalization. `build` calls it.
         """
         return make_normalization(self.normalization, self.epsilon, self.dtype_policy, "norm")
 
     def _check_source(self, shape: Shape) -> None:
-        # Keras' message, for the second input: `input_spec` describes the first one only.
+        # `input_spec` covers only the first input, so raise Keras' error for the second input here.
         problem = (
             f"Input 1 with name 'source' of layer '{self.name}' is incompatible with the layer: "
             "expected "
@@ -391,7 +394,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
             if cross_score_bias is not None:
                 rule = "an array of floats"
                 cross_score_bias = as_numbers("cross_score_bias", cross_score_bias, rule)
-            # Cross-attention would name them as its own arguments.
+            # Check them here, because cross-attention would report them under other names.
             if isinstance(self.cross_attention, MultiHeadAttention):
                 num_heads = self.cross_attention.num_heads
                 shapes = (num_heads, target, source)
@@ -405,7 +408,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
             ):
                 if value is not None:
                     raise ConfigError(f"{name} needs a source; received source=None")
-        # A layer that replaces an attention need not have a bias.
+        # A custom attention layer may not accept a bias, so pass it only if it is given.
         bias = {} if score_bias is None else {"score_bias": score_bias}
         cross_bias = {} if cross_score_bias is None else {"score_bias": cross_score_bias}
         scores: dict[str, Tensor] = {}
@@ -444,7 +447,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         )
         if not return_attention_scores:
             return outputs
-        # In this order, whatever the order of the parts is.
+        # Self-attention comes first even if a subclass changes the order of the parts.
         return (outputs, *(scores[kind] for kind in ("self", "cross") if kind in scores))
 
     def apply_sublayers(
@@ -454,14 +457,14 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         cross_attend: Callable[[Tensor], Tensor] | None = None,
         training: bool | None = None,
     ) -> Tensor:
-        """Computes the layer, in a call and in a step. Override it for another order of the parts.
+        """Applies the sublayers, in `call` and in `step`. Override it to change their order.
 
         Args:
             target: (batch, target length, d_model).
-            self_attend: the self-attention, as a function of its input: to all positions in a call,
-                to a cache in a step.
-            cross_attend: the cross-attention, as a function of its input, or None in a layer
-                without a source.
+            self_attend: function that applies self-attention to its input. In `call` it attends to
+                all positions, in `step` to a cache.
+            cross_attend: function that applies cross-attention to its input, or None without a
+                source.
             training: bool. Whether to apply dropout.
         """
         hidden = self.self_attention_residual.sublayer_input(target)
@@ -482,14 +485,14 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
 
         Args:
             batch_size: int or int scalar.
-            max_length: int or int scalar, the number of entries. Defaults to None: each step makes
-                the cache longer.
+            max_length: int or int scalar. Number of entries of the cache. Defaults to None: the
+                cache grows with each step.
         """
         require_built(self)
         return self.self_attention.init_cache(batch_size, max_length)
 
     def project_source(self, source: Tensor) -> KeyValues:
-        """Projects a source (batch, source length, any width), once for all steps."""
+        """Projects a source (batch, source length, any width) to keys and values for all steps."""
         return self.cross_attention.project_key_value(source)
 
     def step(
@@ -503,32 +506,32 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         position_ids: Tensor | None = None,
         entry_position_ids: Tensor | None = None,
     ) -> tuple[Tensor, Cache]:
-        """Computes new positions only.
+        """Computes new positions, which attend to a cache of earlier positions.
 
         Args:
-            target: (batch, n, d_model), the next position of n hypotheses in a beam search, or n
-                next positions.
+            target: (batch, n, d_model). The next n positions, or the next position of n hypotheses
+                in a beam search.
             cache: from `init_cache` or the previous step.
-            position: int or int scalar, the place in a `FixedCache` where the n entries go.
-            mask: bool, broadcasts to (batch, n, number of entries), True = attend: the entries that
-                each of the n may attend to. With `position_ids`, the sliding window applies on top
-                of it. Defaults to None: the n are next positions, and each sees itself and the
-                entries before it, within its sliding window.
+            position: int or int scalar. Index of the first new entry in a `FixedCache`.
+            mask: bool, broadcasts to (batch, n, number of entries), True = attend. Cache entries
+                that each new position attends to. With `position_ids`, the sliding window applies
+                as well. Defaults to None: `target` holds the next n positions, and each position
+                attends to itself and to the entries before it, within the sliding window.
             source_key_values: from `project_source`.
-            source_mask: bool (batch, source length), True = a real token.
-            position_ids: int, broadcasts to (batch, n). The places of the n in the sequence, for
-                `relative_positions` and `sliding_window`. Defaults to None: the numbers of their
+            source_mask: bool (batch, source length), True for tokens, False for padding.
+            position_ids: int, broadcasts to (batch, n). Positions of `target` in the sequence, for
+                `relative_positions` and `sliding_window`. Defaults to None: the indices of the new
                 entries.
-            entry_position_ids: int, broadcasts to (batch, number of entries). The places of the
-                cache's entries in the sequence. Defaults to None: 0, 1, 2, ... In a beam search,
-                where each step writes `beam_size` entries, entry e is at place `e // beam_size`.
+            entry_position_ids: int, broadcasts to (batch, number of entries). Positions of the
+                cache entries in the sequence. Defaults to None: 0, 1, 2, ... In a beam search,
+                where each step writes `beam_size` entries, entry e has position `e // beam_size`.
 
         Returns:
-            The outputs of the n positions, (batch, n, d_model), and the cache with the n entries.
+            A tuple of the outputs (batch, n, d_model) and the cache with the new entries.
 
         Raises:
-            ValueError: The n entries end after the `FixedCache`; only checked if the sizes and
-                `position` are ints.
+            ValueError: The new entries do not fit into the `FixedCache`. Only checked if the sizes
+                and `position` are ints.
         """
         if source_key_values is not None:
             batch, _, length, _ = source_key_values.keys.shape
@@ -596,7 +599,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> "DecoderLayer":
         return super().from_config(with_sliding_window(config))
 
-    # The names of earlier releases, which are also names in files.
+    # Earlier releases used these names, and so do saved files.
 
     @property
     def attention(self) -> keras.layers.Layer:

@@ -1,4 +1,4 @@
-"""Dropout that takes less time than that of Keras."""
+"""Dropout that is faster than the layer of Keras."""
 
 from typing import Any
 
@@ -8,22 +8,22 @@ from keras import ops
 from ..checks import integer, probability
 from ..tensors import Shape, Tensor
 
-# The numbers that 16 random bits can be.
+# The number of values of 16 random bits.
 LEVELS = 2**16
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Dropout(keras.layers.Layer):
-    """Sets elements to 0 at random, with 16 random bits for each.
+    """Dropout that draws 16 random bits for each element.
 
-    Keras' layer draws a random float for each element, which takes twice the time. The rate is
-    rounded to a multiple of 2^-16, and the other elements are scaled by the rounded rate, so that
-    the mean of the output is exactly the input. On PyTorch, Keras' dropout computes it, in one
-    operation if there is no seed.
+    Keras' layer draws a random float for each element, which takes twice as long. The rate is
+    rounded to a multiple of 2^-16. The remaining elements are scaled by `1 / (1 - rate)`, with the
+    rounded rate, so that the expected output equals the input. On PyTorch, the layer uses Keras'
+    dropout, which is a single operation without a seed.
 
     Args:
-        rate: float from 0 to 1. The share of elements that become 0 in training.
-        seed: int or None. Calls with a seed draw the same numbers in every run. Defaults to None.
+        rate: float from 0 to 1. Fraction of the elements that training sets to 0.
+        seed: int or None. Seed that makes dropout the same in every run. Defaults to None.
     """
 
     def __init__(self, rate: float, seed: int | None = None, **kwargs: Any) -> None:
@@ -42,17 +42,17 @@ class Dropout(keras.layers.Layer):
         if num_dropped == LEVELS:
             return ops.zeros_like(inputs)
         if keras.backend.backend() == "torch":
-            # With random bits, Keras would wait for the GPU to know their seed.
+            # To draw random bits, Keras would have to wait for the GPU to return a seed.
             return keras.random.dropout(inputs, self.rate, seed=self.seed_generator)
         size = ops.size(inputs)
         words = keras.random.randint(
             ((size + 1) // 2, 1), -(2**31), 2**31 - 1, dtype="int32", seed=self.seed_generator
         )
-        # Two 16-bit numbers of each word; one more than needed if the size is odd.
+        # Each word holds two 16-bit numbers. If the size is odd, the last number is not used.
         numbers = ops.reshape(ops.view(words, "int16"), (-1,))
         numbers = ops.reshape(numbers[:size], ops.shape(inputs))
         kept = ops.cast(numbers >= num_dropped - LEVELS // 2, inputs.dtype)
-        # Two products rather than a choice: their gradient is one more product.
+        # Multiply instead of using `ops.where`, so that the gradient is a single product.
         return inputs * (kept * (LEVELS / (LEVELS - num_dropped)))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:

@@ -25,45 +25,46 @@ from .stack_arguments import (
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Encoder(ArgumentHints, keras.layers.Layer):
-    """A stack of encoder layers (section 3.1); with `norm_first`, it ends in a normalization.
+    """A stack of encoder layers (section 3.1), with a final normalization if `norm_first`.
 
     Args:
-        num_layers: int. N, the number of layers.
-        num_heads: int. h, the number of attention heads.
+        num_layers: int. Number N of layers.
+        num_heads: int. Number h of attention heads.
         d_ff: int. Width of the feed-forward networks' hidden layers.
-        norm_first: bool. Whether layers normalize before each sublayer, and the stack once more at
-            its end, instead of after each residual sum as in the paper. Defaults to False.
+        norm_first: bool. Whether to normalize the input of each sublayer and the output of the
+            stack (pre-norm), instead of each residual sum as in the paper (post-norm). Defaults to
+            False.
         normalization: "layer" or "rms", as in `EncoderLayer`. Defaults to "layer".
-        epsilon: float. Added to the variance, or to the mean square, in normalization. Defaults to
-            1e-6.
-        seed: int or None. With a seed, dropout draws the same numbers in every run, but different
-            numbers in each layer. Defaults to None.
-        remat: bool. Whether training computes each layer again for its gradient, which takes more
-            time, but memory for one layer only. Defaults to False.
+        epsilon: float. Small constant that normalization adds to the variance or the mean square.
+            Defaults to 1e-6.
+        seed: int or None. Seed that makes dropout the same in every run, but different in each
+            layer. Defaults to None.
+        remat: bool. Whether to recompute each layer in the backward pass. Training is then slower,
+            but keeps the intermediate results of only one layer at a time. Defaults to False.
         **layer_arguments: further arguments of `EncoderLayer`, such as `dropout` or
-            `relative_positions`, which each layer gets; in a subclass of the stack, of the class
-            that its attribute `layer_class` names. `name`, `dtype` and other arguments of
-            `keras.layers.Layer` are for the stack.
+            `relative_positions`, passed to every layer. If a subclass sets `layer_class`, these
+            are arguments of that class. `name`, `dtype` and other arguments of
+            `keras.layers.Layer` apply to the stack.
 
     Call arguments:
-        inputs: (batch, length, d_model), as in `EncoderLayer`.
-        mask: bool (batch, length), True = a real token. Defaults to the implicit Keras mask of the
-            inputs.
-        attention_mask: bool, True = attend, of a shape that `MultiHeadAttention` takes.
+        inputs: (batch, length, d_model), see `EncoderLayer`.
+        mask: bool (batch, length), True for tokens, False for padding. Defaults to the implicit
+            Keras mask of the inputs.
+        attention_mask: bool, True = attend. See `MultiHeadAttention` for its shapes.
         training: bool. Whether to apply dropout.
-        use_causal_mask: bool. Whether a position sees only itself and earlier positions. Defaults
-            to False.
-        return_attention_scores: bool. Whether to return the attention weights too. Defaults to
+        use_causal_mask: bool. Whether each position attends only to itself and to earlier
+            positions. Defaults to False.
+        return_attention_scores: bool. Whether to also return the attention weights. Defaults to
             False.
-        score_bias: float, added to the attention scores of every layer, of a shape that broadcasts
-            to (batch, num_heads, length, length). Defaults to None.
+        score_bias: float, broadcasts to (batch, num_heads, length, length). Added to the attention
+            scores of every layer. Defaults to None.
 
     Returns:
-        (batch, length, d_model), with the inputs' implicit mask, and, if asked for, a list of each
-        layer's weights.
+        (batch, length, d_model), with the inputs' implicit mask. With `return_attention_scores`, a
+        tuple of this output and a list of every layer's attention weights.
 
     Raises:
-        ValueError: as `EncoderLayer`.
+        ValueError: As in `EncoderLayer`.
 
     Example:
         >>> Encoder(num_layers=6, num_heads=8, d_ff=2048)(keras.random.normal((2, 5, 512))).shape
@@ -71,7 +72,7 @@ class Encoder(ArgumentHints, keras.layers.Layer):
         >>> deep = Encoder(num_layers=12, num_heads=8, d_ff=2048, norm_first=True, dropout=0.3)
     """
 
-    # The class of the layers; a subclass of the stack may name another.
+    # A subclass may set another class of layers.
     layer_class: type[EncoderLayer] = EncoderLayer
 
     other_names = {
@@ -111,7 +112,7 @@ class Encoder(ArgumentHints, keras.layers.Layer):
         self.seed = integer("seed", seed, optional=True)
         self.remat = boolean("remat", remat)
         self.layer_arguments = take_initializers(layer_arguments)
-        # This layer is only made to check the arguments, and to list them all for `get_config`.
+        # Create a layer only to check the arguments and to list them all for `get_config`.
         layer = self.layer_class(num_heads, d_ff, name="layer", **self.layer_arguments)
         self._layer_config = layer.get_config()
         self.input_spec = keras.InputSpec(min_ndim=3)
@@ -124,16 +125,16 @@ class Encoder(ArgumentHints, keras.layers.Layer):
             layer = self.make_layer(index)
             layer.build(input_shape)
             self.layers.append(layer)
-        # Pre-norm layers do not normalize their sums; the stack does so once, at its end.
+        # Pre-norm layers do not normalize their outputs, so the stack does it once at the end.
         self.final_norm: Any = None
         if self.norm_first:
             self.final_norm = self.make_normalization("final_norm")
             self.final_norm.build(input_shape)
 
     def make_layer(self, index: int) -> EncoderLayer:
-        """Makes the layer with a number, from 0 to `num_layers - 1`.
+        """Creates the layer with this index, from 0 to `num_layers - 1`.
 
-        Override it for layers that differ. It runs in `build`.
+        Override it if layers differ. `build` calls it.
         """
         name = f"layer_{index}"
         return self.layer_class(
@@ -149,7 +150,7 @@ class Encoder(ArgumentHints, keras.layers.Layer):
         )
 
     def make_normalization(self, name: str) -> keras.layers.Layer:
-        """Makes the normalization at the end, with `norm_first`. Override it to use another."""
+        """Creates the final normalization of a pre-norm stack. Override it to use another layer."""
         return make_normalization(self.normalization, self.epsilon, self.dtype_policy, name)
 
     def call(
@@ -196,7 +197,7 @@ class Encoder(ArgumentHints, keras.layers.Layer):
         position_ids: Tensor | None = None,
         entry_position_ids: Tensor | None = None,
     ) -> tuple[Tensor, list[Cache]]:
-        """Computes new positions of an encoder with `use_causal_mask`, see `DecoderLayer.step`."""
+        """Computes new positions of a causal encoder, see `DecoderLayer.step`."""
         check_count("caches", caches, len(self.layers))
         written = []
         for layer, cache in zip(self.layers, caches, strict=True):

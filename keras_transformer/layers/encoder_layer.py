@@ -41,85 +41,84 @@ from .residual import Residual
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class EncoderLayer(ArgumentHints, keras.layers.Layer):
-    """Self-attention, then a feed-forward network, each with a residual connection (section 3.1).
+    """Encoder layer: self-attention, then a feed-forward network (section 3.1).
 
-    d_model is read from the inputs.
+    Both sublayers have a residual connection. The layer infers d_model from its inputs.
 
-    A subclass replaces a part by overriding the method that makes it: `make_self_attention`,
-    `make_feed_forward`, `make_residual` or `make_normalization`. They run in `build`, so that the
-    subclass may set attributes after `super().__init__()`. For another order of the parts, it
-    overrides `apply_sublayers`.
+    To replace a part, override the method that creates it: `make_self_attention`,
+    `make_feed_forward`, `make_residual` or `make_normalization`. `build` calls these methods, so a
+    subclass can set attributes after `super().__init__()`. To change the order of the parts,
+    override `apply_sublayers`.
 
     Args:
-        num_heads: int. h, the number of attention heads.
+        num_heads: int. Number h of attention heads.
         d_ff: int. Width of the feed-forward network's hidden layer.
-        key_dim: int or None. d_k, the width of each head's queries and keys. Defaults to
+        key_dim: int or None. Width d_k of each head's queries and keys. Defaults to
             `d_model // num_heads`.
-        value_dim: int or None. d_v, the width of each head's values. Defaults to `key_dim`.
+        value_dim: int or None. Width d_v of each head's values. Defaults to `key_dim`.
         dropout: float. Dropout rate on the output of each sublayer. Defaults to 0.1.
         attention_dropout: float. Dropout rate on the attention weights; the paper has none.
             Defaults to 0.
         activation_dropout: float. Dropout rate inside the feed-forward network; the paper has none.
             Defaults to 0.
         activation: str or callable. Activation of the feed-forward network. Defaults to "relu".
-        norm_first: bool. Whether to normalize before each sublayer, instead of after the residual
-            sum as in the paper. Defaults to False.
-        sliding_window: int or None. w, for restricted self-attention (section 4): each position
-            attends to itself and to the w - 1 positions before and after it; the paper's r is
-            2w - 1. Defaults to None: all positions.
-        epsilon: float. Added to the variance, or to the mean square, in normalization. Defaults to
-            1e-6.
-        attention_bias: bool. Whether the projections of attention add a bias; the paper's do not.
+        norm_first: bool. Whether to normalize the input of each sublayer (pre-norm), instead of the
+            residual sum as in the paper (post-norm). Defaults to False.
+        sliding_window: int or None. Window w of restricted self-attention (section 4): each
+            position attends to itself and to the w - 1 positions before and after it. The paper's
+            neighborhood r is 2w - 1. Defaults to None: attend to all positions.
+        epsilon: float. Small constant that normalization adds to the variance or the mean square.
+            Defaults to 1e-6.
+        attention_bias: bool. Whether the attention projections add a bias; the paper has none.
             Defaults to False.
         feed_forward_bias: bool. Whether the feed-forward network adds biases, as in the paper.
             Defaults to True.
-        kernel_initializer: str or `keras.initializers.Initializer`. Each kernel draws numbers of
-            its own. Defaults to "glorot_uniform".
+        kernel_initializer: str or `keras.initializers.Initializer`. Each kernel gets different
+            initial values. Defaults to "glorot_uniform".
         bias_initializer: str or `keras.initializers.Initializer`. Defaults to "zeros".
         kernel_regularizer: str, `keras.regularizers.Regularizer` or None. Applied to each kernel.
             Defaults to None.
         bias_regularizer: str, `keras.regularizers.Regularizer` or None. Applied to each bias.
             Defaults to None.
-        seed: int or None. With a seed, dropout draws the same numbers in every run, and other
-            numbers in each sublayer. Defaults to None.
+        seed: int or None. Seed that makes dropout the same in every run, but different in each
+            sublayer. Defaults to None.
         normalization: "layer", or "rms" for root mean square normalization (Zhang and Sennrich
             2019, arXiv 1910.07467). Defaults to "layer".
         gated: bool. Whether the feed-forward network is a gated linear unit (Shazeer 2020, arXiv
             2002.05202): SwiGLU with the activation "silu", GEGLU with "gelu". Defaults to False.
-        num_key_value_heads: int or None. The number of heads of keys and values, a divisor of
-            `num_heads`: each is shared by `num_heads / num_key_value_heads` query heads (Ainslie
-            et al. 2023, arXiv 2305.13245). Defaults to `num_heads`.
-        query_key_norm: bool. Whether to normalize the queries and keys of each head by their root
-            mean square, with learned scales (Henry et al. 2020, arXiv 2010.04245). Defaults to
-            False.
-        relative_positions: str, `PositionScheme` or None. Positions that self-attention applies by
-            itself: "rotary" (`RotaryPositions`), "alibi" (`AlibiPositions`) or "t5"
-            (`T5Positions`); an instance is copied. Defaults to None: self-attention knows only the
-            positions that were added to its inputs.
-        flash_attention: bool or None. As in `MultiHeadAttention`. Defaults to None.
+        num_key_value_heads: int or None. Number of key-value heads, a divisor of `num_heads`: each
+            key-value head is shared by `num_heads / num_key_value_heads` query heads (Ainslie et
+            al. 2023, arXiv 2305.13245). Defaults to `num_heads`.
+        query_key_norm: bool. Whether to apply RMS normalization, with learned scales, to the
+            queries and keys of each head (Henry et al. 2020, arXiv 2010.04245). Defaults to False.
+        relative_positions: str, `PositionScheme` or None. Relative positions in self-attention:
+            "rotary" (`RotaryPositions`), "alibi" (`AlibiPositions`) or "t5" (`T5Positions`). An
+            instance is copied. Defaults to None: no relative positions, only the positions that
+            you add to the inputs.
+        flash_attention: bool or None. See `MultiHeadAttention`. Defaults to None.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: (batch, length, d_model). With more axes between batch and d_model, attention runs
-            along all of them as one sequence.
-        mask: bool (batch, length), True = a real token. Defaults to the implicit Keras mask of the
-            inputs.
-        attention_mask: bool, True = attend, of a shape that `MultiHeadAttention` takes.
+        inputs: (batch, length, d_model). If there are more axes between batch and d_model, they
+            are treated as a single sequence.
+        mask: bool (batch, length), True for tokens, False for padding. Defaults to the implicit
+            Keras mask of the inputs.
+        attention_mask: bool, True = attend. See `MultiHeadAttention` for its shapes.
         training: bool. Whether to apply dropout.
-        use_causal_mask: bool. Whether a position sees only itself and earlier positions. Defaults
-            to False.
-        return_attention_scores: bool. Whether to return the attention weights too. Defaults to
+        use_causal_mask: bool. Whether each position attends only to itself and to earlier
+            positions. Defaults to False.
+        return_attention_scores: bool. Whether to also return the attention weights. Defaults to
             False.
-        score_bias: float, added to the attention scores before the softmax, of a shape that
-            broadcasts to (batch, num_heads, length, length). Defaults to None.
+        score_bias: float, broadcasts to (batch, num_heads, length, length). Added to the attention
+            scores before the softmax. Defaults to None.
 
     Returns:
-        (batch, length, d_model), and, if asked for, the weights (batch, num_heads, length, length).
-        The implicit mask of the inputs is passed on.
+        (batch, length, d_model), with the inputs' implicit mask. With `return_attention_scores`, a
+        tuple of this output and the attention weights (batch, num_heads, length, length).
 
     Raises:
-        ValueError: An argument breaks its rule, `num_heads` does not divide d_model and `key_dim`
-            is None, or the inputs have fewer than three axes.
+        ValueError: An argument is invalid, `num_heads` does not divide d_model and `key_dim` is
+            None, or the inputs have fewer than three axes.
 
     Example:
         >>> layer = EncoderLayer(num_heads=8, d_ff=2048)
@@ -186,7 +185,7 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
         flash_attention: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        # Earlier releases called it `neighborhood`.
+        # Earlier releases called this argument `neighborhood`.
         sliding_window = sliding_window_of(kwargs, sliding_window)
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
@@ -231,9 +230,9 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
         self.feed_forward_residual.build(input_shape)
 
     def make_self_attention(self, input_shape: Shape) -> keras.layers.Layer:
-        """Makes the self-attention.
+        """Creates the self-attention layer.
 
-        Override it to use another layer. It runs in `build`.
+        Override it to use another layer. `build` calls it.
         """
         return MultiHeadAttention(
             self.num_heads,
@@ -256,10 +255,10 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
         )
 
     def make_feed_forward(self, input_shape: Shape) -> keras.layers.Layer:
-        """Makes the feed-forward network.
+        """Creates the feed-forward network.
 
-        Override it to use another layer from (batch, length, d_model) to the same shape. It runs in
-        `build`.
+        Override it to use another layer that maps (batch, length, d_model) to the same shape.
+        `build` calls it.
         """
         return FeedForward(
             self.d_ff,
@@ -277,9 +276,9 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
         )
 
     def make_residual(self, sublayer_name: str) -> Residual:
-        """Makes the residual connection around a sublayer, "self_attention" or "feed_forward".
+        """Creates the residual connection around a sublayer, "self_attention" or "feed_forward".
 
-        Override it to use a subclass of `Residual`. It runs in `build`.
+        Override it to use a subclass of `Residual`. `build` calls it.
         """
         name = f"{sublayer_name}_residual"
         return Residual(
@@ -292,9 +291,9 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
         )
 
     def make_normalization(self, sublayer_name: str) -> keras.layers.Layer | None:
-        """Makes the normalization of a sublayer's residual connection, or None for none.
+        """Creates the normalization of a sublayer's residual connection.
 
-        Override it to use another layer. It runs in `build`.
+        Override it to use another layer, or return None to disable normalization. `build` calls it.
         """
         return make_normalization(self.normalization, self.epsilon, self.dtype_policy, "norm")
 
@@ -310,7 +309,7 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
     ) -> Any:
         mask = implicit_mask(inputs) if mask is None else as_mask("mask", mask)
         check_mask("mask", mask, "inputs", inputs)
-        # A layer that replaces the self-attention need not have a bias.
+        # A custom attention layer may not accept a bias, so pass it only if it is given.
         bias = {} if score_bias is None else {"score_bias": score_bias}
         scores = []
 
@@ -339,12 +338,12 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
         self_attend: Callable[[Tensor], Tensor],
         training: bool | None = None,
     ) -> Tensor:
-        """Computes the layer's output, in a call and in a step. Override it to change the order.
+        """Applies the sublayers, in `call` and in `step`. Override it to change their order.
 
         Args:
             inputs: (batch, length, d_model).
-            self_attend: the self-attention, as a function of its input: to all positions in a call,
-                to a cache in a step.
+            self_attend: function that applies self-attention to its input. In `call` it attends to
+                all positions, in `step` to a cache.
             training: bool. Whether to apply dropout.
         """
         hidden = self.self_attention_residual.sublayer_input(inputs)
@@ -369,7 +368,7 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
         position_ids: Tensor | None = None,
         entry_position_ids: Tensor | None = None,
     ) -> tuple[Tensor, Cache]:
-        """Computes new positions of a layer with `use_causal_mask`, see `DecoderLayer.step`."""
+        """Computes new positions of a causal encoder layer, see `DecoderLayer.step`."""
         written = []
 
         def self_attend(hidden: Tensor) -> Tensor:
@@ -427,7 +426,7 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> "EncoderLayer":
         return super().from_config(with_sliding_window(config))
 
-    # The names of earlier releases, which are also the names in files.
+    # Earlier releases used these names, and so do saved files.
 
     @property
     def attention(self) -> keras.layers.Layer:

@@ -16,19 +16,20 @@ from .renamed import ArgumentHints
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class FeedForward(ArgumentHints, keras.layers.Layer):
-    """`activation(x W1 + b1) W2 + b2`, the same at every position (section 3.3, equation 2).
+    """Position-wise feed-forward network, `activation(x W1 + b1) W2 + b2` (section 3.3).
 
-    With `gated`, `(activation(x Wg + bg) * (x W1 + b1)) W2 + b2`, a gated linear unit (Shazeer
-    2020, arXiv 2002.05202): with the activation "silu" it is that paper's SwiGLU, with "gelu" its
-    GEGLU. It has 1.5 times the weights; with two thirds of the width, it has the same number.
+    This is equation 2 of the paper. With `gated`, the network is a gated linear unit,
+    `(activation(x Wg + bg) * (x W1 + b1)) W2 + b2` (Shazeer 2020, arXiv 2002.05202): SwiGLU with
+    the activation "silu", GEGLU with "gelu". A gated network has 1.5 times as many weights; reduce
+    `d_ff` to two thirds to keep the number of weights.
 
     Args:
         d_ff: int. Width of the hidden layer.
-        activation: str or callable. The paper's is ReLU. Defaults to "relu".
-        dropout: float. Dropout rate on the activations; the paper has none here. Defaults to 0.
-        use_bias: bool. Whether the two products add a bias, as in the paper. Defaults to True.
-        gated: bool. Whether to multiply the hidden layer by a second product of the inputs, which
-            then has the activation. Defaults to False.
+        activation: str or callable. Activation. Defaults to "relu", as in the paper.
+        dropout: float. Dropout rate on the hidden layer; the paper has none here. Defaults to 0.
+        use_bias: bool. Whether the projections add a bias, as in the paper. Defaults to True.
+        gated: bool. Whether to multiply the hidden layer by a gate, a second projection of the
+            inputs. The activation is then applied to the gate only. Defaults to False.
         kernel_initializer: str or `keras.initializers.Initializer`. Defaults to "glorot_uniform".
         bias_initializer: str or `keras.initializers.Initializer`. Defaults to "zeros".
         kernel_regularizer: str, `keras.regularizers.Regularizer` or None. Applied to each kernel.
@@ -46,7 +47,7 @@ class FeedForward(ArgumentHints, keras.layers.Layer):
         (..., d_model).
 
     Raises:
-        ConfigError: An argument breaks its rule. It is a ValueError.
+        ConfigError: An argument is invalid. A ConfigError is a ValueError.
 
     Example:
         >>> FeedForward(d_ff=2048)(keras.random.normal((2, 5, 512))).shape
@@ -112,9 +113,9 @@ class FeedForward(ArgumentHints, keras.layers.Layer):
     def make_projection(
         self, name: str, units: int | None, activation: Callable[..., Any] | None = None
     ) -> keras.layers.Layer:
-        """Makes a projection layer: "hidden", "gate" or "output". Override it to use another.
+        """Creates the projection "hidden", "gate" or "output".
 
-        The layer is called with rows (batch * length, width).
+        Override it to use another layer. The layer is called with a matrix (batch * length, width).
         """
         return keras.layers.Dense(
             units,
@@ -130,7 +131,7 @@ class FeedForward(ArgumentHints, keras.layers.Layer):
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         refuse_ragged("inputs", inputs)
-        # For matrices, TensorFlow fuses product, bias and activation into one operation.
+        # TensorFlow fuses product, bias and activation into one operation if the input is a matrix.
         rows = ops.reshape(inputs, (-1, ops.shape(inputs)[-1]))
         hidden = self.hidden_dense(rows)  # (rows, d_ff)
         if self.gate_dense is not None:

@@ -1,4 +1,4 @@
-"""Checks of the tensors that layers are called with, as far as their shapes are known."""
+"""Checks of the tensors that layers are called with; unknown sizes are not checked."""
 
 import inspect
 from typing import Any
@@ -11,7 +11,7 @@ from ..tensors import Shape, Tensor
 
 
 def check_mask(name: str, mask: Tensor | None, inputs_name: str, inputs: Tensor) -> None:
-    """Raises a ConfigError unless a mask has the shape of its inputs without features."""
+    """Raises a ConfigError unless a mask broadcasts to its inputs without their last axis."""
     refuse_ragged(inputs_name, inputs)
     expected = tuple(inputs.shape[:-1])
     if mask is not None and not fits(tuple(mask.shape), expected):
@@ -23,7 +23,7 @@ def check_mask(name: str, mask: Tensor | None, inputs_name: str, inputs: Tensor)
 
 
 def check_batch(name: str, inputs: Tensor, query_name: str, query: Tensor) -> None:
-    """Raises a ConfigError unless the batch sizes of attention's two inputs are equal."""
+    """Raises a ConfigError unless two inputs of attention have the same batch size."""
     sizes = (inputs.shape[0], query.shape[0])
     if None not in sizes and inputs.shape[0] != query.shape[0]:
         raise ConfigError(
@@ -33,7 +33,7 @@ def check_batch(name: str, inputs: Tensor, query_name: str, query: Tensor) -> No
 
 
 def check_same_axes(name: str, inputs: Tensor, other_name: str, other: Tensor) -> None:
-    """Raises a ConfigError unless two inputs have the same axes, except for features."""
+    """Raises a ConfigError unless two inputs have the same shape, except for the last axis."""
     shape, other_shape = tuple(inputs.shape), tuple(other.shape)
     if len(shape) != len(other_shape) or not all(
         None in sizes or sizes[0] == sizes[1]
@@ -46,7 +46,7 @@ def check_same_axes(name: str, inputs: Tensor, other_name: str, other: Tensor) -
 
 
 def check_width(name: str, inputs: Tensor, width: int | None) -> None:
-    """Raises a ConfigError unless inputs are as wide as those that the layer was built for."""
+    """Raises a ConfigError unless inputs have the width that the layer was built for."""
     if None not in (width, inputs.shape[-1]) and inputs.shape[-1] != width:
         raise ConfigError(
             f"{name} must have {width} features, as the layer was built for; "
@@ -64,7 +64,7 @@ def check_sequence(name: str, inputs: Tensor) -> None:
 
 
 def check_step_mask(name: str, mask: Tensor | None, expected: Shape) -> None:
-    """Raises a ConfigError unless the mask of a decoding step broadcasts to a shape."""
+    """Raises a ConfigError unless a mask of a decoding step broadcasts to the expected shape."""
     shape = None if mask is None else tuple(mask.shape)
     if shape is not None and not fits((1,) * (len(expected) - len(shape)) + shape, expected):
         raise ConfigError(f"{name} must broadcast to {expected}; received {name} of shape {shape}")
@@ -89,7 +89,7 @@ def check_scores(
 
 
 def check_count(name: str, values: Any, number: int) -> None:
-    """Raises a ConfigError unless there is a value for each layer of a stack."""
+    """Raises a ConfigError unless a list has one value for each layer of a stack."""
     if not isinstance(values, list | tuple) or len(values) != number:
         received = len(values) if isinstance(values, list | tuple) else type(values).__name__
         raise ConfigError(
@@ -98,7 +98,7 @@ def check_count(name: str, values: Any, number: int) -> None:
 
 
 def fits(shape: Shape, expected: Shape) -> bool:
-    """Returns whether a shape broadcasts to another of the same rank."""
+    """Returns whether a shape broadcasts to an expected shape of the same rank."""
     return len(shape) == len(expected) and all(
         size in (None, 1) or other in (None, size)
         for size, other in zip(shape, expected, strict=True)
@@ -106,9 +106,9 @@ def fits(shape: Shape, expected: Shape) -> bool:
 
 
 def output_spec_with_scores(layer: keras.layers.Layer, args: Any, kwargs: Any) -> Any:
-    """Returns the outputs of a layer that returns attention scores too if it is asked to."""
+    """Returns the output specs of a layer, with the attention scores if the call returns them."""
     arguments = inspect.signature(layer.call).bind(*args, **kwargs).arguments
     if arguments.get("return_attention_scores"):
-        # The shape of the output says nothing about the scores; running the call does.
+        # `compute_output_shape` does not describe the scores, so trace the call.
         return keras.Operation.compute_output_spec(layer, *args, **kwargs)
     return keras.layers.Layer.compute_output_spec(layer, *args, **kwargs)

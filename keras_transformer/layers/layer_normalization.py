@@ -1,4 +1,4 @@
-"""Layer normalization with a faster gradient than in Keras, and the choice of a normalization."""
+"""Layer normalization with a faster gradient than in Keras, and RMS normalization."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -15,14 +15,14 @@ Normalization = Literal["layer", "rms"]
 def make_normalization(
     normalization: Normalization, epsilon: float, dtype: keras.DTypePolicy, name: str
 ) -> keras.layers.Layer:
-    """Makes a layer that normalizes the last axis, in float32 under every dtype policy.
+    """Creates a layer that normalizes the last axis, in float32 under every dtype policy.
 
-    "rms" is Keras' root mean square normalization (Zhang and Sennrich 2019, arXiv 1910.07467),
-    which neither subtracts a mean nor adds a bias.
+    "rms" is Keras' root mean square normalization (Zhang and Sennrich 2019, arXiv 1910.07467). It
+    neither subtracts the mean nor adds a bias.
     """
     if normalization == "rms":
         rms_normalization = keras.layers.RMSNormalization(epsilon=epsilon, dtype=dtype, name=name)
-        # Keras' layer passes masks on, as it treats each position by itself, but does not say so.
+        # Normalization is position-wise, so masks stay valid, but Keras' layer does not declare it.
         rms_normalization.supports_masking = True
         return rms_normalization
     return LayerNormalization(epsilon, dtype=dtype, name=name)
@@ -32,19 +32,19 @@ def make_normalization(
 class LayerNormalization(keras.layers.Layer):
     """Layer normalization (Ba et al. 2016) of the last axis.
 
-    Computes `gamma * (x - mean) / sqrt(variance + epsilon) + beta` in float32, or better, under
-    every dtype policy. On TensorFlow, its gradient takes fewer passes over the data than that of
-    Keras' layer.
+    Computes `gamma * (x - mean) / sqrt(variance + epsilon) + beta` in float32 or higher
+    precision under every dtype policy. On TensorFlow, the gradient takes fewer passes over the data
+    than with Keras' layer.
 
     Args:
-        epsilon: float. Added to the variance. Defaults to 1e-6.
+        epsilon: float. Small constant added to the variance. Defaults to 1e-6.
     """
 
     def __init__(self, epsilon: float = 1e-6, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.epsilon = positive_float("epsilon", epsilon)
         self.supports_masking = True
-        # The layer computes in float32 under every policy.
+        # Keep Keras from casting the inputs: the layer computes in float32 under every policy.
         self.autocast = False
 
     def build(self, input_shape: Shape) -> None:
@@ -58,12 +58,12 @@ class LayerNormalization(keras.layers.Layer):
         gamma, beta = ops.cast(self.gamma, dtype), ops.cast(self.beta, dtype)
         backend = keras.backend.backend()
         if backend == "torch":
-            # PyTorch has one kernel for the forward and one for the backward pass.
+            # PyTorch has a fused kernel for the forward and for the backward pass.
             outputs = ops.layer_normalization(inputs, gamma, beta, axis=-1, epsilon=self.epsilon)
         elif backend == "tensorflow" and training:
             outputs = _normalize_in_training(inputs, gamma, beta, self.epsilon)
         else:
-            # XLA fuses the gradient of the formula as well.
+            # On JAX, XLA fuses both the formula and its gradient.
             outputs = _normalize(inputs, self.epsilon)[0] * gamma + beta
         return ops.cast(outputs, self.compute_dtype)
 
@@ -75,7 +75,7 @@ class LayerNormalization(keras.layers.Layer):
 
 
 def _normalize(inputs: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    """Returns the normalized inputs (..., features), and what they were multiplied by (..., 1)."""
+    """Returns normalized inputs (..., features) and the inverse standard deviations (..., 1)."""
     centered = inputs - ops.mean(inputs, axis=-1, keepdims=True)
     scale = ops.rsqrt(ops.mean(ops.square(centered), axis=-1, keepdims=True) + epsilon)
     return centered * scale, scale
@@ -91,7 +91,7 @@ def _normalize_in_training(inputs: Tensor, gamma: Tensor, beta: Tensor, epsilon:
         def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             grad_normalized = upstream * gamma  # (..., features)
             mean = ops.mean(grad_normalized, axis=-1, keepdims=True)
-            # The part along the normalized vector could only change its length, which is fixed.
+            # Remove the component along the normalized vector, whose length is fixed.
             along = ops.mean(grad_normalized * normalized, axis=-1, keepdims=True)
             grad_inputs = (grad_normalized - mean - normalized * along) * scale
             leading = tuple(range(len(inputs.shape) - 1))

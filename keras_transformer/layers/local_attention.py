@@ -1,7 +1,7 @@
-"""Sequences divided into blocks, for restricted self-attention (section 4 of the paper).
+"""Divides sequences into blocks for restricted self-attention (section 4 of the paper).
 
-A block is one position shorter than the sliding window, half a neighborhood: its positions attend
-to positions of the block itself and of the blocks beside it.
+With a sliding window w, a block has w - 1 positions. Its positions attend only to the block itself
+and to the neighboring blocks.
 """
 
 from typing import Annotated, NamedTuple
@@ -13,7 +13,7 @@ from ..tensors import Dimension, Tensor
 
 
 class Blocks(NamedTuple):
-    """Queries, keys and values of blocks, which attention reads instead of whole sequences."""
+    """Queries, keys and values of blocks. The blocks are part of the batch axis."""
 
     queries: Annotated[Tensor, "(batch * num_blocks, block length, any width)"]
     keys: Annotated[Tensor, "(batch * num_blocks, window length, any width)"]
@@ -22,7 +22,7 @@ class Blocks(NamedTuple):
     # Positions are counted from the start of each block.
     positions: Annotated[Tensor, "int (block length,)"]
     key_positions: Annotated[Tensor, "int (window length,)"]
-    # Passed on although the shapes above show them: tf2onnx would read the shapes before the last
+    # The shapes above contain these sizes, but tf2onnx would read the shapes from before the last
     # reshape.
     num_blocks: Dimension
     block_length: Dimension
@@ -40,8 +40,8 @@ def divide(
 ) -> Blocks:
     """Divides queries into blocks, and keys and values into windows around the blocks.
 
-    None of them is split into heads yet. `is_self_attention` says that both lengths are known to be
-    equal.
+    The inputs are not split into heads yet. `is_self_attention` means that source and target have
+    the same length.
     """
     length = ops.shape(queries)[1]
     source_length = length if is_self_attention else ops.shape(keys)[1]
@@ -49,15 +49,15 @@ def divide(
     after = 0 if use_causal_mask else 1
 
     def windows(sequence: Tensor) -> Tensor:
-        """(batch, length, width) becomes (batch * num_blocks, window length, width)."""
+        """Divides (batch, length, width) into (batch * num_blocks, window length, width)."""
         if not is_self_attention:
             # No query attends beyond the last window.
             sequence = sequence[:, : (num_blocks + after) * block_length]
         return _blocks_with_neighbors(sequence, num_blocks, block_length, before=1, after=after)
 
     window_length = (2 + after) * block_length
-    # Mask what lies beyond the ends. Not with `swapaxes`, which tf2onnx merges wrongly with the
-    # reshape before.
+    # Mask the padding at both ends. Do not use `swapaxes`, which tf2onnx merges incorrectly with
+    # the preceding reshape.
     mask_shape = (ops.shape(queries)[0] * num_blocks, 1, window_length)
     mask = combine(ops.ones(ops.shape(keys)[:2], dtype="bool"), mask)
     mask = ops.reshape(windows(ops.expand_dims(mask, -1)), mask_shape)
@@ -79,12 +79,12 @@ def divide(
 def _block_sizes(
     length: Dimension, source_length: Dimension, sliding_window: int
 ) -> tuple[Dimension, Dimension]:
-    """Returns the number of blocks and their length; a short sequence is one block."""
+    """Returns the number of blocks and their length; a short sequence is a single block."""
     longest = max(sliding_window - 1, 1)
     if isinstance(length, int) and isinstance(source_length, int):
         block_length = max(min(max(length, source_length), longest), 1)
     else:
-        # A block that is shorter than that must hold the whole source.
+        # A block that is shorter than `longest` must contain the whole source.
         both = length if source_length is length else ops.maximum(length, source_length)
         block_length = ops.clip(both, 1, longest)
     return -(-length // block_length), block_length
@@ -97,9 +97,9 @@ def _blocks_with_neighbors(
     before: int = 0,
     after: int = 0,
 ) -> Annotated[Tensor, "(batch * num_blocks, (before + 1 + after) * block_length, width)"]:
-    """Returns every block with `before` blocks before and `after` blocks after it.
+    """Concatenates every block with the `before` blocks before it and the `after` blocks after it.
 
-    Beyond the ends are zeros.
+    The sequence is padded with zeros at both ends.
     """
     batch, length, width = ops.shape(sequence)
     padding = (before * block_length, (num_blocks + after) * block_length - length)

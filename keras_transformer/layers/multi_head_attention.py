@@ -53,48 +53,50 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
     """Multi-head attention (sections 3.2.1 and 3.2.2).
 
     Computes `softmax(Q Kᵀ / sqrt(key_dim)) V` in each head, concatenates the heads' outputs and
-    projects them. The softmax runs in float32 or better under every dtype policy.
+    projects them. The softmax is computed in float32 or higher precision under every dtype policy.
 
-    A drop-in replacement for `keras.layers.MultiHeadAttention`: the arguments have the same names
-    and meanings, and the outputs are the same. By position, all arguments agree with Keras 3.15,
-    and the first seven with Keras 3.12 to 3.14, which have no `sliding_window`. The paper's
-    projections have no bias: `use_bias=False`.
+    This layer is a drop-in replacement for `keras.layers.MultiHeadAttention`: the arguments have
+    the same names and meanings, and the outputs are the same. The order of the arguments is the
+    same as in Keras 3.15. In Keras 3.12 to 3.14, which have no `sliding_window`, only the first
+    seven arguments have the same order. The projections of the paper have no bias: pass
+    `use_bias=False`.
 
-    A masked position has no influence on the others: its weight is exactly 0, for scores and values
-    up to 1e37, or as large as float16 allows. If a mask hides every position, attention returns
-    zeros before the output projection. NaN and infinity behind a mask do reach the output, since 0
-    times NaN is NaN: replace them before the call.
+    Masked positions have a weight of exactly 0, for scores and values up to 1e37, or up to the
+    largest float16. If a mask hides every position, attention returns zeros before the output
+    projection. Replace NaN and infinity at masked positions before the call: they do reach the
+    output, since 0 times NaN is NaN.
 
-    For decoding step by step there are `init_cache` and `step`:
+    To decode step by step, use `init_cache` and `step`:
 
         cache = attention.init_cache(batch_size)
         outputs, cache = attention.step(new_positions, cache, position)
 
-    `step` consists of `project_key_value` and `attend`. You can also call `attend` with keys and
-    values that were projected before, such as an encoder's output.
+    `step` calls `project_key_value` and `attend`. You can also call `attend` with keys and values
+    that are already projected, such as an encoder's output.
 
     Args:
-        num_heads: int. h, the number of heads.
-        key_dim: int. d_k, the width of each head's queries and keys.
-        value_dim: int or None. d_v, the width of each head's values. Defaults to `key_dim`.
+        num_heads: int. Number h of attention heads.
+        key_dim: int. Width d_k of each head's queries and keys.
+        value_dim: int or None. Width d_v of each head's values. Defaults to `key_dim`.
         dropout: float. Dropout rate on the attention weights; the paper has none. Defaults to 0.
-        use_bias: bool. Whether the projections add a bias; the paper's do not. Defaults to True.
-        output_shape: int, tuple of ints or None. The last axes of the output. Defaults to None: the
-            width of the query.
-        attention_axes: int, tuple of ints or None. The axes of inputs (batch, ..., features) that
-            attention runs along, for each place on the other axes by itself. Several axes count as
-            one sequence, row by row, for `use_causal_mask`, `sliding_window` and
+        use_bias: bool. Whether the projections add a bias; the paper has none. Defaults to True.
+        output_shape: int, tuple of ints or None. Size of the output's last axis, or sizes of its
+            last axes. Defaults to None: the width of the query.
+        attention_axes: int, tuple of ints or None. Axes of the inputs (batch, ..., features) to
+            attend along. The other axes are treated like the batch. Several axes form a single
+            sequence in row-major order, also for `use_causal_mask`, `sliding_window` and
             `relative_positions`. Defaults to None: all axes between batch and features.
-        sliding_window: int or None. w, for restricted self-attention (section 4): a position
-            attends to itself and to the w - 1 positions before and after it. The paper calls
-            r = 2w - 1 the size of the neighborhood. Time and memory grow with w * length, or with
-            length * length if the call has an `attention_mask`, a `score_bias` or
-            `return_attention_scores`. Defaults to None: attend to all positions.
-        flash_attention: bool or None. Whether to compute with the backend's flash attention, which
-            returns no scores and allows no dropout. A sliding window is computed in blocks without
-            it, unless the call has a mask or a bias of the scores. False keeps to products and a
-            softmax. None takes the faster way, and is False after
-            `keras.config.disable_flash_attention()`. Defaults to None.
+        sliding_window: int or None. Window w of restricted self-attention (section 4): each
+            position attends to itself and to the w - 1 positions before and after it. The paper's
+            neighborhood r is 2w - 1. Time and memory grow with w * length, or with length * length
+            if the call has an `attention_mask`, a `score_bias` or `return_attention_scores`.
+            Defaults to None: attend to all positions.
+        flash_attention: bool or None. Whether to use the backend's flash attention, which returns
+            no scores and does not support dropout. False computes matrix products and a softmax.
+            None chooses the faster way, unless you call `keras.config.enable_flash_attention()` or
+            `keras.config.disable_flash_attention()`. A sliding window is computed in blocks,
+            without flash attention, unless the call has an `attention_mask` or a `score_bias`.
+            Defaults to None.
         kernel_initializer: str or `keras.initializers.Initializer`. Defaults to "glorot_uniform".
         bias_initializer: str or `keras.initializers.Initializer`. Defaults to "zeros".
         kernel_regularizer: str, `keras.regularizers.Regularizer` or None. Defaults to None.
@@ -106,49 +108,51 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         use_gate: bool. Whether to multiply the heads' outputs by the sigmoid of another projection
             of the query (Qiu et al. 2025). Defaults to False.
         seed: int or None. Seed of the dropout. Defaults to None.
-        num_key_value_heads: int or None. The number of heads of keys and values, a divisor of
-            `num_heads`: each is shared by `num_heads / num_key_value_heads` query heads (Ainslie
-            et al. 2023, arXiv 2305.13245). Defaults to `num_heads`.
-        query_key_norm: bool. Whether to divide each head's queries and keys by their root mean
-            square, and to multiply them by learned scales (Henry et al. 2020, arXiv 2010.04245,
-            with RMS normalization). Defaults to False.
-        relative_positions: str, `PositionScheme` or None. "rotary" turns queries and keys
+        num_key_value_heads: int or None. Number of key-value heads, a divisor of `num_heads`: each
+            key-value head is shared by `num_heads / num_key_value_heads` query heads (Ainslie et
+            al. 2023, arXiv 2305.13245). Defaults to `num_heads`.
+        query_key_norm: bool. Whether to apply RMS normalization, with learned scales, to the
+            queries and keys of each head (Henry et al. 2020, arXiv 2010.04245). Defaults to False.
+        relative_positions: str, `PositionScheme` or None. "rotary" rotates queries and keys
             (`RotaryPositions`; `key_dim` must be even), "alibi" subtracts a multiple of the
-            distance from the scores (`AlibiPositions`), "t5" adds a learned bias for the distance
-            (`T5Positions`). Target and source are both counted from their start. Defaults to None.
+            distance from the scores (`AlibiPositions`), "t5" adds a learned bias that depends on
+            the distance (`T5Positions`). Positions in target and source both start at 0. Defaults
+            to None.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
-        query: (batch, target length, d_model), or of a higher rank: (batch, ..., d_model).
-        value: (batch, source length, any width), of the rank of the query.
+        query: (batch, target length, d_model), or (batch, ..., d_model) with more axes.
+        value: (batch, source length, any width), with the same rank as the query.
         key: (batch, source length, any width). Defaults to `value`.
-        query_mask: bool (batch, target length), True = a real token. It does not change the output;
-            an implicit Keras mask of the query is passed on with it.
-        value_mask: bool (batch, source length). Defaults to the implicit Keras mask of `value`,
-            which Keras passes.
-        key_mask: bool (batch, source length). Defaults to the implicit Keras mask of `key`, which
-            Keras passes.
-        attention_mask: bool, True = attend, of shape (target length, source length), (batch, target
-            length, source length) or (batch, num_heads, target length, source length); any of these
-            sizes may be 1. For inputs of a higher rank (batch, free axes ..., num_heads, target
-            axes ..., source axes ...), where num_heads, or it and axes before it, may be missing.
-        return_attention_scores: bool. Whether to return the attention weights too. Defaults to
+        query_mask: bool (batch, target length), True for tokens, False for padding. It does not
+            change the output, which keeps the query's implicit Keras mask.
+        value_mask: bool (batch, source length). Keras passes the implicit mask of `value` by
+            default.
+        key_mask: bool (batch, source length). Keras passes the implicit mask of `key` by default.
+        attention_mask: bool, True = attend. The shape is (target length, source length), (batch,
+            target length, source length) or (batch, num_heads, target length, source length); any
+            of these sizes may be 1. For inputs of a higher rank, it is (batch, free axes ...,
+            num_heads, target axes ..., source axes ...), and you may leave out num_heads and any
+            number of axes directly before it.
+        return_attention_scores: bool. Whether to also return the attention weights. Defaults to
             False.
         training: bool. Whether to apply dropout.
-        use_causal_mask: bool. Whether a position sees only itself and earlier positions. Defaults
-            to False.
-        score_bias: float, added to the scores before the softmax, of a shape that `attention_mask`
-            may have. Defaults to None.
+        use_causal_mask: bool. Whether each position attends only to itself and to earlier
+            positions. Defaults to False.
+        score_bias: float. Added to the scores before the softmax. It has the same shapes as
+            `attention_mask`. Defaults to None.
 
-    Masks may also be NumPy arrays, lists, or numbers 0 and 1.
+    Masks may also be NumPy arrays or lists, and hold 0 and 1 instead of booleans.
 
     Returns:
-        (batch, target length, d_model), or of `output_shape` after the target length, and, if asked
-        for, the weights (batch, num_heads, target length, source length), or (batch, free axes ...,
-        num_heads, target axes ..., source axes ...).
+        (batch, target length, d_model), or (batch, target length, *output_shape). With
+        `return_attention_scores`, a tuple of this output and the attention weights (batch,
+        num_heads, target length, source length). For inputs of a higher rank, the weights are
+        (batch, free axes ..., num_heads, target axes ..., source axes ...).
 
     Raises:
-        ConfigError: An argument breaks its rule, or an input does not fit. It is a ValueError.
+        ConfigError: An argument is invalid, or an input has the wrong shape. A ConfigError is a
+            ValueError.
 
     Example:
         >>> attention = MultiHeadAttention(num_heads=8, key_dim=64)
@@ -194,7 +198,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         relative_positions: str | PositionScheme | None = None,
         **kwargs: Any,
     ) -> None:
-        # Earlier releases called it `neighborhood`.
+        # Earlier releases called this argument `neighborhood`.
         sliding_window = sliding_window_of(kwargs, sliding_window)
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
@@ -202,8 +206,8 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         self.value_dim = positive_int("value_dim", value_dim, optional=True)
         self.dropout = rate("dropout", dropout)
         self.use_bias = boolean("use_bias", use_bias)
-        # Keras uses the name output_shape itself, for the layer's outputs, and adds the loss of
-        # activity_regularizer for the whole layer: these attributes have underscores.
+        # In a Keras layer, `output_shape` is the shape of the outputs, and `activity_regularizer`
+        # applies to the whole layer, so these two attributes have underscores.
         self._output_shape = _sizes("output_shape", output_shape)
         self.attention_axes = _axes("attention_axes", attention_axes)
         self.sliding_window = positive_int("sliding_window", sliding_window, optional=True)
@@ -239,7 +243,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         key_shape = key_shape or value_shape
         _check_shapes(query_shape, value_shape, key_shape)
-        # Keras checks the query of each call.
+        # Keras checks the query of each call against `input_spec`.
         self.input_spec = keras.layers.InputSpec(ndim=len(query_shape), axes={-1: query_shape[-1]})
         self._axes = AttentionAxes.of(self.attention_axes, len(query_shape))
         heads_width = self.num_heads * self._value_width
@@ -271,10 +275,10 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
             self.position_scheme.build((None, self.num_heads, None, None))
 
     def make_projection(self, name: str, units: int) -> keras.layers.Layer:
-        """Makes the projection "query", "key", "value", "output" or "gate".
+        """Creates the projection "query", "key", "value", "output" or "gate".
 
-        Override it to use another layer. The layer is called with rows (batch * length, width), in
-        a call and in a decoding step, and returns (batch * length, units).
+        Override it to use another layer. In `call` and in `step`, the layer is called with a matrix
+        (batch * length, width) and returns (batch * length, units).
         """
         return keras.layers.Dense(
             units,
@@ -327,8 +331,9 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
                 "Received return_attention_scores=True with flash_attention=True"
             )
 
-        # From here on, inputs are (batch, length, width). The mask of the source is (batch, source
-        # length); masks and biases of the scores broadcast to (batch, num_heads, target, source).
+        # From here on, inputs are (batch, length, width), the source mask is (batch, source
+        # length), and masks and biases of the scores broadcast to (batch, num_heads, target,
+        # source).
         axes = self._axes
         targets = axes.fold(query)
         sources = targets if value is query else axes.fold(value)
@@ -347,7 +352,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
             )
             return axes.unfold(self._project_output(targets, heads), query)
 
-        # TensorFlow computes the angles of rotary positions once for queries and keys.
+        # With the same position ids, TensorFlow computes the rotary angles once for both.
         shares_angles = value is query and isinstance(self.position_scheme, RotaryPositions)
         position_ids = ops.arange(ops.shape(targets)[1]) if shares_angles else None
         queries = self._project_query(targets, position_ids)
@@ -358,7 +363,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         mask = combine(mask, padding)
 
         fused = not return_attention_scores and self._is_fused(queries, keys, values, training)
-        # The fused operation makes a causal mask itself if there is no other restriction.
+        # The fused operation creates a causal mask itself if there is no other restriction.
         unrestricted = mask is None and bias is None and self.sliding_window is None
         is_square = value is query or targets.shape[1] == sources.shape[1] is not None
         is_causal = fused and use_causal_mask and unrestricted and is_square
@@ -421,9 +426,9 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         use_causal_mask: bool,
         training: bool | None,
     ) -> Tensor:
-        """Computes restricted attention; blocks of the sequence take the place of the batch.
+        """Computes restricted attention in blocks, which are part of the batch axis.
 
-        Each block attends to itself and to the blocks beside it.
+        Each block attends to itself and to the neighboring blocks.
         """
         batch, length, _ = ops.shape(targets)
         blocks = divide(
@@ -456,8 +461,8 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
 
         Args:
             batch_size: int or int scalar.
-            max_length: int, int scalar or None. Room of a `FixedCache`. Defaults to None: a
-                `GrowingCache`.
+            max_length: int, int scalar or None. Number of entries of a `FixedCache`. Defaults to
+                None: returns a `GrowingCache`.
 
         Raises:
             ValueError: The layer is not built yet.
@@ -480,8 +485,8 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         Args:
             value: (batch, source length, any width), as in a call.
             key: (batch, source length, any width), as in a call. Defaults to `value`.
-            position_ids: int, broadcasts to (batch, source length). The positions of the source,
-                for rotary positions. Defaults to None: 0, 1, 2, ...
+            position_ids: int, broadcasts to (batch, source length). Positions of the source, for
+                rotary positions. Defaults to None: 0, 1, 2, ...
         """
         check_sequence("value", value)
         key = value if key is None else key
@@ -498,18 +503,18 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         position_ids: Tensor | None = None,
         key_position_ids: Tensor | None = None,
     ) -> Tensor:
-        """Attends to keys and values that were projected before.
+        """Attends to keys and values that are already projected.
 
         Args:
             query: (batch, target length, d_model), as in a call.
             key_values: from `project_key_value`, or a cache.
             mask: bool, broadcasts to (batch, target length, source length), True = attend. Defaults
                 to None: attend to everything. `sliding_window` does not restrict this call.
-            position_ids: int, broadcasts to (batch, target length). The positions of the query, for
+            position_ids: int, broadcasts to (batch, target length). Positions of the query, for
                 relative positions. Defaults to None: 0, 1, 2, ...
-            key_position_ids: int, broadcasts to (batch, source length). The positions of the keys,
-                for "alibi" and "t5". Defaults to None: 0, 1, 2, ... The biases of "t5" are the ones
-                for causal attention.
+            key_position_ids: int, broadcasts to (batch, source length). Positions of the keys, for
+                "alibi" and "t5"; "t5" uses its biases for causal attention. Defaults to None: 0, 1,
+                2, ...
 
         Returns:
             (batch, target length, d_model).
@@ -533,9 +538,9 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         position_ids: Tensor | None = None,
         entry_position_ids: Tensor | None = None,
     ) -> tuple[Tensor, Cache]:
-        """Computes new positions of causal self-attention only.
+        """Computes new positions of causal self-attention, which attend to a cache.
 
-        The arguments are those of `DecoderLayer.step`; `hidden` is (batch, n, d_model).
+        See `DecoderLayer.step` for the arguments; `hidden` is (batch, n, d_model).
         """
         check_sequence("hidden", hidden)
         is_cache = isinstance(cache, KeyValues)
@@ -543,7 +548,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         check_batch("hidden", hidden, "the cache", cache.keys)
         first_entry = cache.next_entry(position)
 
-        def new_entries() -> Tensor:  # int32 (n,), the numbers of the entries that are written
+        def new_entries() -> Tensor:  # int32 (n,), indices of the new entries
             count = ops.shape(hidden)[1]
             return ops.cast(first_entry, "int32") + ops.arange(count, dtype="int32")
 
@@ -552,14 +557,14 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
             query_ids = ops.expand_dims(new_entries(), 0)
         cache = cache.write(self.project_key_value(hidden, position_ids=query_ids), position)
 
-        # A single new position sees all entries of a growing cache.
+        # A single new position attends to all entries of a growing cache.
         sees_all = isinstance(cache, GrowingCache) and hidden.shape[1] == 1
         if mask is None and (self.sliding_window is not None or not sees_all):
-            # The same restrictions as in one call, where entries are positions.
+            # Entries are consecutive positions, so the same mask applies as in a call.
             entries = ops.arange(ops.shape(cache.keys)[2], dtype="int32")
             mask = self._position_mask(new_entries(), entries, use_causal_mask=True)
         elif self.sliding_window is not None and position_ids is not None:
-            # The mask says which entries exist for a position; the window restricts it further.
+            # The mask selects the entries of each hypothesis; the window restricts it further.
             if entry_position_ids is None:
                 entry_position_ids = ops.arange(ops.shape(cache.keys)[2], dtype="int32")
             window = sliding_window_mask(position_ids, entry_position_ids, self.sliding_window)
@@ -572,10 +577,10 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         return self.sliding_window is not None or self.relative_positions is not None
 
     def _project(self, inputs: Tensor, projection: keras.layers.Layer) -> Tensor:
-        """Applies a projection to (batch, length, width), in two dimensions.
+        """Applies a projection to (batch, length, width), as a single matrix product.
 
-        TensorFlow adds a dozen small operations to a product of more. The loss of an activity
-        regularizer depends on the axis of the batch, though.
+        For a product with more axes, TensorFlow adds a dozen small operations. With an activity
+        regularizer the axes stay, because its loss depends on the batch size.
         """
         if self._activity_regularizer is not None:
             return projection(inputs)
@@ -594,13 +599,13 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         return self._place_queries(queries, position_ids)
 
     def _place_queries(self, queries: Tensor, position_ids: Tensor | None) -> Tensor:
-        """Normalizes and turns queries (batch, num_heads, length, key_dim), if asked to."""
+        """Normalizes and rotates queries (batch, num_heads, length, key_dim), if enabled."""
         if self.query_key_norm:
             queries = self.query_norm(queries)
         return self.position_scheme.rotate(queries, position_ids)
 
     def _place_keys(self, keys: Tensor, position_ids: Tensor | None) -> Tensor:
-        """Normalizes and turns keys; a cache holds them so."""
+        """Normalizes and rotates keys, if enabled. A cache stores the result."""
         if self.query_key_norm:
             keys = self.key_norm(keys)
         return self.position_scheme.rotate(keys, position_ids)
@@ -634,7 +639,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
     ) -> bool:
         """Returns whether to use the backend's fused operation.
 
-        Without an order, it is used if it takes these tensors and is faster.
+        With `flash_attention=None`, it is used if it supports these tensors and is faster.
         """
         if self.dropout > 0 and training:
             return False
@@ -643,15 +648,15 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         if keras.backend.backend() == "jax":
             dtype = keras.backend.standardize_dtype(queries.dtype)
             lengths = (queries.shape[2], keys.shape[2])
-            # The gradient of cuDNN's operation, if it has a mask, takes even lengths only.
+            # With a mask, the gradient of cuDNN's operation supports only even lengths.
             even = all(length is not None and length % 2 == 0 for length in lengths)
             devices = keras.distribution.list_devices()
             on_gpu = any(device.startswith(("gpu", "cuda")) for device in devices)
             same_width = keys.shape[-1] == values.shape[-1]
             return dtype in ("float16", "bfloat16") and even and same_width and on_gpu
         if keras.backend.backend() == "torch":
-            # PyTorch copies the keys of grouped queries, which only pays off if memory for the
-            # weights is saved.
+            # For grouped queries, PyTorch copies the keys. On a CPU, this costs more than the fused
+            # operation saves.
             on_cpu = ops.convert_to_tensor(queries).device.type == "cpu"
             return queries.shape[1] == keys.shape[1] or not on_cpu
         return False
@@ -665,10 +670,10 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
     def _project_output(self, query: Tensor, heads: Tensor) -> Tensor:
         """Projects the heads' outputs, (batch, target length, num_heads, value_dim).
 
-        The last two axes may be one.
+        The last two axes may also be merged.
         """
         batch, length = ops.shape(query)[:2]
-        # In two dimensions, as in `_project`.
+        # A single matrix product, as in `_project`.
         leading = (-1,) if self._activity_regularizer is None else (batch, length)
         rows = ops.reshape(heads, (*leading, self.num_heads * self._value_width))
         if self.use_gate:
@@ -695,12 +700,12 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
 
     @property
     def neighborhood(self) -> int | None:
-        """r of section 4. Earlier releases had this attribute in place of `sliding_window`."""
+        """r of section 4, an attribute that earlier releases had instead of `sliding_window`."""
         return None if self.sliding_window is None else 2 * self.sliding_window - 1
 
     @property
     def relative_bias(self) -> PositionScheme:
-        """The name of `position_scheme` in files of earlier releases."""
+        """`position_scheme`, under its name in files of earlier releases."""
         return self.position_scheme
 
     def get_config(self) -> dict[str, Any]:
@@ -738,7 +743,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
 def check_relative_positions(
     relative_positions: str | PositionScheme | dict[str, Any] | None,
 ) -> str | PositionScheme | None:
-    """Returns the argument `relative_positions`, from a configuration too."""
+    """Checks `relative_positions` and returns it, deserialized if it is a configuration."""
     if isinstance(relative_positions, dict):
         relative_positions = keras.saving.deserialize_keras_object(relative_positions)
     if isinstance(relative_positions, PositionScheme):
@@ -748,7 +753,7 @@ def check_relative_positions(
 
 
 def serialize_relative_positions(relative_positions: str | PositionScheme | None) -> Any:
-    """Returns the argument `relative_positions` as a configuration holds it."""
+    """Returns `relative_positions`, serialized for a configuration."""
     if isinstance(relative_positions, PositionScheme):
         return keras.saving.serialize_keras_object(relative_positions)
     return relative_positions
@@ -791,7 +796,7 @@ def _check_shapes(query_shape: Shape, value_shape: Shape, key_shape: Shape) -> N
     if len(query_shape) < 3 or query_shape[-1] is None:
         rule = "(batch, length, d_model), or have more axes between batch and d_model"
         raise ConfigError(f"query must be {rule}; received query of shape {tuple(query_shape)}")
-    # Shapes may be tuples, lists or objects of the backend.
+    # Shapes may be tuples, lists or shape objects of the backend.
     if not hasattr(key_shape, "__len__") or [*value_shape[:-1]] != [*key_shape[:-1]]:
         raise ConfigError(
             "value and key must be equal in all dimensions but the last; "

@@ -8,12 +8,12 @@ from ..tensors import Shape, Tensor
 
 
 class PositionScheme(keras.layers.Layer):
-    """Relative positions that attention applies by itself, in every layer.
+    """Base class for relative positions, which attention applies in every layer.
 
-    A scheme either turns queries and keys (`RotaryPositions`) or adds a bias to the scores
-    (`AlibiPositions`, `T5Positions`). It overrides one of the two methods.
+    To write a scheme, override `rotate` to rotate queries and keys, as `RotaryPositions` does, or
+    `score_bias` to add a bias to the scores, as `AlibiPositions` and `T5Positions` do.
 
-    A scheme may depend on the differences of positions only: in a sliding window, positions are
+    The scores must depend only on differences of positions: with a sliding window, positions are
     counted from the start of each block.
     """
 
@@ -21,14 +21,14 @@ class PositionScheme(keras.layers.Layer):
         self.num_heads = int(scores_shape[1] or 0)  # (batch, num_heads, target, source length)
 
     def rotate(self, heads: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """Turns queries or keys by their positions; keys are turned before they are cached.
+        """Rotates queries or keys by their positions. Keys are rotated before they are cached.
 
         Args:
             heads: (batch, num_heads, length, key_dim).
             position_ids: int, broadcasts to (batch, length). Defaults to None: 0, 1, 2, ...
 
         Returns:
-            (batch, num_heads, length, key_dim). By default, `heads` as they are.
+            (batch, num_heads, length, key_dim). By default, `heads` unchanged.
         """
         return heads
 
@@ -40,27 +40,27 @@ class PositionScheme(keras.layers.Layer):
         Args:
             query_positions: int (target length,) or (batch, target length).
             key_positions: int (source length,) or (batch, source length).
-            causal: bool. Whether attention sees no later positions.
+            causal: bool. Whether no position attends to later positions.
 
         Returns:
-            (num_heads, target length, source length), with the axis of the batch in front if the
-            positions have it. Defaults to None.
+            (num_heads, target length, source length), or with a batch axis in front if the
+            positions have a batch axis. By default, None.
         """
         return None
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
-        """Does nothing, and keeps `quantize` of a model from a warning: a scheme stays as it is."""
+        """Does nothing. This keeps Keras from warning when a model is quantized."""
 
 
 def relative_distances(query_positions: Tensor, key_positions: Tensor) -> Tensor:
-    """Returns int32 (..., target length, source length), positive where the key comes later."""
+    """Returns key minus query positions, int32 (..., target length, source length)."""
     query_positions = keras.ops.cast(query_positions, "int32")
     key_positions = keras.ops.cast(key_positions, "int32")
     return keras.ops.expand_dims(key_positions, -2) - keras.ops.expand_dims(query_positions, -1)
 
 
 def copy_of(relative_positions: str | PositionScheme | None) -> str | PositionScheme | None:
-    """Returns the argument `relative_positions` for a layer: its scheme has weights of its own."""
+    """Returns a copy of `relative_positions`, so that each layer has its own weights."""
     if isinstance(relative_positions, PositionScheme):
         return type(relative_positions).from_config(relative_positions.get_config())
     return relative_positions

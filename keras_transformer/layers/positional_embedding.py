@@ -24,26 +24,26 @@ from .renamed import ArgumentHints
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class PositionalEmbedding(ArgumentHints, keras.layers.Layer):
-    """Token embeddings times `sqrt(d_model)`, plus positions, both in float32.
+    """Token embeddings times `sqrt(d_model)`, plus positions (sections 3.4 and 3.5).
 
-    Positions are the sinusoids of section 3.5, those of its authors' program, or a learned table
-    (Table 3, row E). The layer's implicit mask is False at padding. `TiedProjection` uses the same
-    token table to compute logits (section 3.4). `PositionalEncoding` adds positions to features
-    that are not token ids.
+    The sum is computed in float32. Positions are the sinusoids of section 3.5, the sinusoids of the
+    authors' code, or a learned table (Table 3, row E). The implicit mask of the output is False at
+    padding. `TiedProjection` uses the same token table to compute logits (section 3.4). If your
+    inputs are features instead of token ids, use `PositionalEncoding`.
 
     Args:
-        vocab_size: int. Number of tokens, including the padding id.
-        d_model: int. Width of the embeddings; even for sinusoids.
+        vocab_size: int. Size of the vocabulary, including the padding id.
+        d_model: int. Width of the embeddings. It must be even for sinusoids.
         positions: "sinusoidal" (section 3.5); "tensor2tensor", the sinusoids of the authors'
-            program and of Marian, whose frequencies end at exactly 1/10000; "learned"; or None to
-            add no positions. Defaults to "sinusoidal".
-        max_length: int or None. Number of learned positions; sinusoids need none. Defaults to None.
-        dropout: float. Rate of dropout on the sums (section 5.4). Defaults to 0.
+            code and of Marian, whose lowest frequency is exactly 1/10000; "learned"; or None to add
+            no positions. Defaults to "sinusoidal".
+        max_length: int or None. Number of learned positions. Defaults to None, for sinusoids.
+        dropout: float. Dropout rate on the sum (section 5.4). Defaults to 0.
         scale_embedding: bool. Whether to multiply the token embeddings by `sqrt(d_model)`. Defaults
             to True.
-        padding_id: int or None. The token id that is masked; None masks none. Defaults to 0.
-        embeddings_initializer: str, `keras.initializers.Initializer` or None. Initial values of the
-            table of tokens and of learned positions. Defaults to None: normally distributed, with a
+        padding_id: int or None. Token id to mask. None masks no tokens. Defaults to 0.
+        embeddings_initializer: str, `keras.initializers.Initializer` or None. Applied to both
+            tables, tokens and learned positions. Defaults to None: a normal distribution with a
             standard deviation of `d_model ** -0.5` for tokens and 0.02 for positions.
         embeddings_regularizer: str, `keras.regularizers.Regularizer` or None. Applied to both
             tables. Defaults to None.
@@ -52,20 +52,20 @@ class PositionalEmbedding(ArgumentHints, keras.layers.Layer):
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
-        token_ids: int (batch, length). Floats are only accepted where Keras makes them: from a
-            `keras.Input` without a dtype, or in a `Sequential` without an input.
-        position_ids: int, broadcasts to (batch, length). Defaults to consecutive positions from
-            `start_index` on.
+        token_ids: int (batch, length). Floats are accepted only where Keras creates them: from a
+            `keras.Input` without a dtype, or in a `Sequential` model without an input.
+        position_ids: int, broadcasts to (batch, length). Defaults to `start_index`,
+            `start_index + 1`, ...
         training: bool. Whether to apply dropout.
-        start_index: int or int scalar, the position of the first token; not with `position_ids`.
-            Defaults to 0.
+        start_index: int or int scalar. Position of the first token. Do not pass it together with
+            `position_ids`. Defaults to 0.
 
     Returns:
         (batch, length, d_model).
 
     Raises:
-        ConfigError: An argument breaks its rule, the inputs are not ids, or a position is beyond
-            the learned ones. It is a ValueError.
+        ConfigError: An argument is invalid, the inputs are not token ids, or a learned position is
+            not below `max_length`. A ConfigError is a ValueError.
 
     Example:
         >>> embedding = PositionalEmbedding(vocab_size=8000, d_model=512)
@@ -73,10 +73,10 @@ class PositionalEmbedding(ArgumentHints, keras.layers.Layer):
         (1, 4, 512)
     """
 
-    # Both tables are variables of this layer, not of one layer for tokens and one for positions:
-    # the files in which models are saved depend on it. For the same reason
-    # `keras.layers.ReversibleEmbedding` is not used; besides, its logits read a transposed table at
-    # every step of a search, which takes up to half as long again.
+    # Both tables are variables of this layer, not of two sublayers, because the files of saved
+    # models depend on it. For the same reason, the layer does not use
+    # `keras.layers.ReversibleEmbedding`, whose logits also read a transposed table at every step of
+    # a search, which takes up to 50% longer.
 
     other_names = {
         "dropout_rate": "dropout",
@@ -127,7 +127,7 @@ class PositionalEmbedding(ArgumentHints, keras.layers.Layer):
             require(self.padding_id < self.vocab_size, "padding_id", rule, padding_id)
         self.input_spec = None if self.positions is None else keras.InputSpec(ndim=2)
         self.supports_masking = True
-        # Keras may hand over ids as floats, which a mixed policy would round.
+        # Keras may pass ids as floats, which a mixed precision policy would round.
         self.autocast = False
         self._input_is_float = False
 
@@ -138,9 +138,9 @@ class PositionalEmbedding(ArgumentHints, keras.layers.Layer):
         return super().__call__(token_ids, *args, **kwargs)
 
     def _check_floats(self, inputs: Tensor) -> None:
-        # Keras makes ids floats: in a model whose `keras.Input` was given no dtype, and where it
-        # infers shapes from shapes alone, as for a subclassed model that is loaded. Other floats
-        # are features by mistake.
+        # Keras turns ids into floats if `keras.Input` has no dtype, or if it infers output shapes
+        # from input shapes alone, as when it loads a subclassed model. Other floats are features
+        # that were passed by mistake.
         if len(inputs.shape) == 2 and (keras.utils.is_keras_tensor(inputs) or infers_shapes()):
             self._input_is_float = self._input_is_float or keras.utils.is_keras_tensor(inputs)
         elif len(inputs.shape) != 2 or not self._input_is_float:
@@ -153,8 +153,8 @@ class PositionalEmbedding(ArgumentHints, keras.layers.Layer):
     def build(self, input_shape: Shape) -> None:
         initializer = self.embeddings_initializer
         if initializer is None:
-            # With this deviation, embeddings times sqrt(d_model) and tied logits both start with
-            # unit variance.
+            # With this standard deviation, embeddings times sqrt(d_model) and tied logits both
+            # start with unit variance.
             initializer = keras.initializers.RandomNormal(stddev=self.d_model**-0.5)
         self.token_table = self.add_weight(
             shape=(self.vocab_size, self.d_model),
@@ -187,7 +187,7 @@ class PositionalEmbedding(ArgumentHints, keras.layers.Layer):
         return self.sum_dropout(ops.cast(embedded, self.compute_dtype), training=training)
 
     def encode_positions(self, position_ids: Tensor) -> Tensor:
-        """Returns what is added to the tokens at the positions."""
+        """Returns the encodings of positions, which are added to the token embeddings."""
         if self.positions is None:
             return ops.zeros((*ops.shape(position_ids), self.d_model), "float32")
         return position_vectors(self, position_ids)

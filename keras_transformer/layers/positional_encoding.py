@@ -1,4 +1,4 @@
-"""Positions for features of any origin (section 3.5 of the paper)."""
+"""Positions for features other than token embeddings (section 3.5 of the paper)."""
 
 from typing import Any, Literal
 
@@ -22,23 +22,24 @@ from .rotary_positions import RotaryPositions
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class PositionalEncoding(keras.layers.Layer):
-    """Adds positions to features, in float32: a time series, patches of an image, embeddings.
+    """Positional encoding of features, such as a time series, image patches or embeddings.
 
-    A `keras.layers.Embedding` followed by `PositionalEncoding(scale_embedding=True)` computes what
-    `PositionalEmbedding` computes from token ids.
+    The layer computes in float32, or in float64 for float64 inputs. A `keras.layers.Embedding`
+    followed by `PositionalEncoding(scale_embedding=True)` returns the same as
+    `PositionalEmbedding`.
 
     Args:
-        positions: "sinusoidal" (section 3.5); "tensor2tensor", the sinusoids of the authors'
-            program, whose frequencies end at exactly 1/10000; "learned"; or "rotary", which adds
-            nothing, but rotates the features by angles in proportion to their position (Su et al.
+        positions: "sinusoidal" (section 3.5); "tensor2tensor", the sinusoids of the authors' code,
+            whose lowest frequency is exactly 1/10000; "learned"; or "rotary", which rotates the
+            features by angles proportional to their positions instead of adding to them (Su et al.
             2021). Defaults to "sinusoidal".
-        max_length: int or None. Number of learned positions; others need none. Defaults to None.
-        dropout: float. Rate of dropout on the result. Defaults to 0.
-        scale_embedding: bool. Whether to multiply the features by `sqrt(d_model)` before. Defaults
+        max_length: int or None. Number of learned positions. Defaults to None, for other positions.
+        dropout: float. Dropout rate on the result. Defaults to 0.
+        scale_embedding: bool. Whether to first multiply the features by `sqrt(d_model)`. Defaults
             to False.
-        embeddings_initializer: str, `keras.initializers.Initializer` or None. Initial values of the
-            table of learned positions. Defaults to None: normally distributed, with a standard
-            deviation of 0.02.
+        embeddings_initializer: str, `keras.initializers.Initializer` or None. Applied to the table
+            of learned positions. Defaults to None: a normal distribution with a standard deviation
+            of 0.02.
         embeddings_regularizer: str, `keras.regularizers.Regularizer` or None. Applied to the table.
             Defaults to None.
         embeddings_constraint: str, `keras.constraints.Constraint` or None. Applied to the table.
@@ -46,20 +47,20 @@ class PositionalEncoding(keras.layers.Layer):
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: (batch, length, d_model), or with more axes between batch and length, which share
-            the positions; d_model is even unless positions are learned.
-        position_ids: int, broadcasts to (batch, length). Defaults to consecutive positions from
-            `start_index` on.
-        start_index: int or int scalar, the position of the first features; not with `position_ids`.
-            Defaults to 0.
+        inputs: (batch, length, d_model). There may be more axes between batch and length, which
+            share the positions. d_model must be even unless positions are learned.
+        position_ids: int, broadcasts to (batch, length). Defaults to `start_index`,
+            `start_index + 1`, ...
+        start_index: int or int scalar. Position of the first features. Do not pass it together
+            with `position_ids`. Defaults to 0.
         training: bool. Whether to apply dropout.
 
     Returns:
         (batch, length, d_model), with the inputs' implicit mask.
 
     Raises:
-        ConfigError: An argument breaks its rule, the inputs are token ids or have an odd width, or
-            a position is beyond the learned ones. It is a ValueError.
+        ConfigError: An argument is invalid, the inputs are token ids or have an odd width, or a
+            learned position is not below `max_length`. A ConfigError is a ValueError.
 
     Example:
         >>> encoding = PositionalEncoding()
@@ -91,7 +92,7 @@ class PositionalEncoding(keras.layers.Layer):
             rule = "given if positions='learned'"
             require(self.max_length is not None, "max_length", rule, max_length)
         self.supports_masking = True
-        # Features may be more precise than the computation that they are prepared for.
+        # Keep Keras from casting the features, which may have a higher precision than the outputs.
         self.autocast = False
         self.input_spec = keras.InputSpec(min_ndim=3)
 
@@ -130,7 +131,7 @@ class PositionalEncoding(keras.layers.Layer):
         check_positions(self, "inputs", inputs.shape[-2], position_ids, start_index)
         if position_ids is None:
             position_ids = consecutive_positions(ops.shape(inputs)[-2], start_index)
-        # Compute in float32 or better: float64 stays float64.
+        # Compute in float32, but keep float64.
         is_double = keras.backend.standardize_dtype(inputs.dtype) == "float64"
         features = inputs if is_double else ops.cast(inputs, "float32")
         if self.scale_embedding:
@@ -146,10 +147,12 @@ class PositionalEncoding(keras.layers.Layer):
         return self.sum_dropout(ops.cast(features, self.compute_dtype), training=training)
 
     def encode(self, position_ids: Tensor) -> Tensor:
-        """Returns what is added to the features at the positions, once the layer is built.
+        """Returns the encodings of positions, which are added to the features.
+
+        The layer must be built.
 
         Raises:
-            ConfigError: Rotary positions are not added.
+            ConfigError: The positions are "rotary", which adds nothing.
         """
         if self.positions == "rotary":
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Layers that training computes again for their gradients, to save memory."""
+"""Rematerialization: the backward pass recomputes a layer to save memory."""
 
 from typing import Any
 
@@ -11,10 +11,11 @@ from ..tensors import Tensor
 def call_with_remat(
     layer: keras.layers.Layer, tensors: list[Tensor], arguments: dict[str, Any]
 ) -> Any:
-    """Calls a layer with tensors and arguments so that its gradient computes it again.
+    """Calls a layer with tensors and arguments, and recomputes it in the backward pass.
 
-    Whatever has a gradient is passed to `keras.remat`, since TensorFlow finds no other gradients.
-    Dropout draws the same numbers again, from the states of its generators before the call.
+    `keras.remat` receives the tensors and all weights as inputs, because TensorFlow computes no
+    other gradients. Both passes start from the same states of the random generators, so that
+    dropout draws the same numbers.
     """
     weights = [ops.copy(variable.value) for variable in layer.trainable_variables]
     states = [ops.copy(variable.value) for variable in layer.non_trainable_variables]

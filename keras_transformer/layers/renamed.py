@@ -1,4 +1,4 @@
-"""Names that changed: of other libraries' arguments, and of our own in earlier releases."""
+"""Other names of arguments: in other libraries, and in earlier releases."""
 
 import inspect
 import warnings
@@ -8,20 +8,21 @@ from ..checks import with_sliding_window
 
 
 class ArgumentHints:
-    """Base of layers: tells users of other libraries what their arguments are called here.
+    """Base class of layers that suggests our name for an argument of another library.
 
-    A constructor that receives one of these names says ours. A subclass may use such a name itself.
+    If a constructor receives the other library's name, the error message gives our name. A subclass
+    may still have an argument with the other name.
     """
 
-    # Our names of arguments, by their names in other libraries.
+    # Our argument names, by the names in other libraries.
     other_names: dict[str, str] = {}
 
-    # Editors and type checkers read the constructor's arguments, and this method would hide them.
+    # This method would hide the constructor's arguments from editors and type checkers.
     if not TYPE_CHECKING:
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-            # Not in the constructor, where Python complains first that a required argument is
-            # missing.
+            # Check before the constructor, where Python would first report that a required argument
+            # is missing.
             own = inspect.signature(cls.__init__).parameters
             for name, our_name in cls.other_names.items():
                 if name in kwargs and name not in own:
@@ -32,11 +33,11 @@ class ArgumentHints:
 
 
 def sliding_window_of(arguments: dict[str, Any], sliding_window: int | None) -> int | None:
-    """Returns the sliding window, which earlier releases called `neighborhood`, and removes that.
+    """Returns the sliding window, also if it is given as `neighborhood`, as in earlier releases.
 
     Args:
-        arguments: further keyword arguments of a constructor.
-        sliding_window: the argument of that name.
+        arguments: further keyword arguments of a constructor. `neighborhood` is removed from them.
+        sliding_window: the constructor's argument `sliding_window`.
     """
     if "neighborhood" not in arguments:
         return sliding_window

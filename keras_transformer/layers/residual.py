@@ -14,20 +14,21 @@ from .input_checks import fits
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Residual(keras.layers.Layer):
-    """`LayerNorm(x + Dropout(sublayer(x)))`, around each sublayer (sections 3.1 and 5.4).
+    """Residual connection, `LayerNorm(x + Dropout(sublayer(x)))` (sections 3.1 and 5.4).
 
-    With `norm_first` it is `x + Dropout(sublayer(LayerNorm(x)))`.
+    With `norm_first`, it is `x + Dropout(sublayer(LayerNorm(x)))`.
 
-    Encoder and decoder layers put one around each sublayer:
+    Encoder and decoder layers use it around each sublayer:
 
         hidden = residual.sublayer_input(inputs)
         outputs = residual(inputs, sublayer(hidden))
 
-    A subclass that overrides `call` changes how outputs are added: it may drop whole sublayers at
-    random, or learn a factor for each feature. `make_residual` of a layer says which class it uses.
+    To change how outputs are added, override `call`, for example to drop whole sublayers at random
+    or to learn a scale for each feature. Then return your subclass from `make_residual` of an
+    encoder or decoder layer.
 
     Args:
-        norm: `keras.layers.Layer` or None. Normalizes the last axis. None does not normalize.
+        norm: `keras.layers.Layer` or None. Normalizes the last axis. None disables normalization.
         dropout: float. Dropout rate on the output of the sublayer. Defaults to 0.
         norm_first: bool. Whether to normalize the input of the sublayer instead of the sum.
             Defaults to False, as in the paper.

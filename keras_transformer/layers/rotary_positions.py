@@ -16,32 +16,31 @@ Scaling = Literal["linear", "ntk", "yarn"]
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class RotaryPositions(PositionScheme):
-    """Turns queries and keys by angles in proportion to their positions (Su et al. 2021).
+    """Rotary positions, which rotate queries and keys by position (Su et al. 2021).
 
-    Feature i and feature i + width / 2 of each position are turned by the angle
-    `position * base ** (-2i / width)` (arXiv 2104.09864, section 3.2.2). The product of a query and
-    a key then depends on the difference of their positions alone.
+    The pair of features i and i + width / 2 is rotated by the angle
+    `position * base ** (-2i / width)` (arXiv 2104.09864, section 3.2.2). The dot product of a query
+    and a key then depends only on the difference of their positions.
 
-    `relative_positions="rotary"` of a layer stands for `RotaryPositions()`. Give an instance for
-    another base, or to use a model on sequences `factor` times as long as those it was trained on.
+    `relative_positions="rotary"` of a layer is short for `RotaryPositions()`. Pass an instance to
+    use another base, or to run a model on sequences `factor` times as long as in training.
 
     Args:
         base: float. Base of the wavelengths. Defaults to 10000.
         scaling: "linear" divides positions by `factor` (Chen et al. 2023, arXiv 2306.15595). "ntk"
-            multiplies the base by `factor ** (width / (width - 2))`, so that short wavelengths stay
-            and the longest grows by `factor`. "yarn" divides long wavelengths' frequencies only,
-            and multiplies queries and keys by `0.1 * log(factor) + 1` (Peng et al. 2023,
-            arXiv 2309.00071). None does not scale. Defaults to None.
-        factor: float. Factor of the scaling, at least 1. Defaults to 1.
-        original_max_length: int. For "yarn": length of the sequences the model was trained on.
-            Defaults to 4096.
+            multiplies the base by `factor ** (width / (width - 2))`, so that short wavelengths
+            hardly change and the longest is multiplied by `factor`. "yarn" multiplies only long
+            wavelengths by `factor`, and multiplies queries and keys by `0.1 * log(factor) + 1`
+            (Peng et al. 2023, arXiv 2309.00071). Defaults to None: no scaling.
+        factor: float. Scaling factor, at least 1. Defaults to 1.
+        original_max_length: int. For "yarn": sequence length in training. Defaults to 4096.
         beta_fast: float. For "yarn": wavelengths that fit at least this often into
-            `original_max_length` stay as they are. Defaults to 32.
-        beta_slow: float. For "yarn": wavelengths that fit at most this often are divided by
-            `factor` in full. Defaults to 1.
+            `original_max_length` are not scaled. Defaults to 32.
+        beta_slow: float. For "yarn": wavelengths that fit at most this often into
+            `original_max_length` are multiplied by the full `factor`. Defaults to 1.
 
     Raises:
-        ConfigError: An argument breaks its rule.
+        ConfigError: An argument is invalid.
 
     Example:
         >>> long_context = RotaryPositions(scaling="yarn", factor=4.0, original_max_length=512)
@@ -75,7 +74,7 @@ class RotaryPositions(PositionScheme):
         require(self.beta_fast > self.beta_slow, "beta_fast", rule, beta_fast)
 
     def rotate(self, heads: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """Turns features (batch, ..., length, width) of an even width by their positions."""
+        """Rotates features (batch, ..., length, width), of an even width, by their positions."""
         frequencies = self.frequencies(heads.shape[-1])
         dtype = keras.backend.result_type(heads.dtype, "float32")
         positions = ops.arange(ops.shape(heads)[-2]) if position_ids is None else position_ids
@@ -88,7 +87,7 @@ class RotaryPositions(PositionScheme):
         cosines, sines = ops.cos(angles), ops.sin(angles)
         if self.magnitude != 1:
             cosines, sines = cosines * self.magnitude, sines * self.magnitude
-        # Not by slices, whose gradients TensorFlow would pad and add up.
+        # Split instead of slicing: TensorFlow would pad and add the gradients of slices.
         swapped = ops.concatenate(ops.split(heads, 2, axis=-1)[::-1], axis=-1)
         rotated = ops.cast(heads, dtype) * cosines + ops.cast(swapped, dtype) * sines
         return ops.cast(rotated, heads.dtype)
@@ -110,14 +109,14 @@ class RotaryPositions(PositionScheme):
 
     @property
     def magnitude(self) -> float:
-        """The factor on queries and keys, 1 except for "yarn"."""
+        """The factor that multiplies queries and keys: 1 except for "yarn"."""
         return 0.1 * math.log(self.factor) + 1.0 if self.scaling == "yarn" else 1.0
 
     def _share_scaled(self, width: int) -> np.ndarray:
-        """Returns how much of the scaling each frequency gets: a ramp from 0 to 1."""
+        """Returns how much each frequency is scaled, a ramp from 0 (not) to 1 (fully)."""
 
         def pair_with_turns(turns: float) -> float:
-            # The pair of features that makes so many turns in the original length.
+            # The pair of features that makes this number of turns in the original length.
             wavelengths = self.original_max_length / (turns * 2 * math.pi)
             return width * math.log(wavelengths) / (2 * math.log(self.base))
 

@@ -1,7 +1,8 @@
 """Scaled dot-product attention (section 3.2.1) as functions of queries, keys and values.
 
-Heads stand before positions: queries are (batch, num_heads, target length, key_dim). There may be
-fewer heads of keys and values than of queries: then the queries of several heads share them.
+The head axis comes before the length axis: queries are (batch, num_heads, target length, key_dim).
+There may be fewer key-value heads than query heads; several query heads then share a key-value
+head.
 """
 
 import math
@@ -11,8 +12,8 @@ from keras import ops
 
 from ..tensors import Dimension, Tensor, reshape_inferring
 
-# Added to the scores of masked positions: half of float32's lowest number. With it, a score up to
-# 1e37 is still far below each allowed score down to -1e37, and no sum is infinite.
+# Added to the scores of masked positions. This is half of the lowest float32 number: a masked score
+# of up to 1e37 becomes far lower than any allowed score above -1e37, and no sum is infinite.
 HIDDEN = -1.7e38
 
 
@@ -22,13 +23,13 @@ def attention_weights(
     mask: Tensor | None = None,  # bool, broadcasts to (batch, num_heads, target, source length)
     bias: Tensor | None = None,  # broadcasts to (batch, num_heads, target length, source length)
 ) -> Tensor:
-    """Computes `softmax(Q Kᵀ / sqrt(key_dim) + bias)` (equation 1) in float32 or better.
+    """Computes `softmax(Q Kᵀ / sqrt(key_dim) + bias)` (equation 1) in float32 or higher precision.
 
-    A masked position has the weight 0, whatever its score is, up to 1e37. A row whose mask is all
-    False is all zeros.
+    A masked position has a weight of 0, if its score is at most 1e37. If a mask hides every
+    position, all weights are 0.
 
     Returns:
-        (batch, num_heads, target length, source length), of the queries' dtype.
+        (batch, num_heads, target length, source length), with the dtype of the queries.
     """
     queries = ops.multiply(queries, queries.shape[-1] ** -0.5)
     scores = product_of_heads(queries, ops.transpose(keys, (0, 1, 3, 2)))
@@ -38,9 +39,9 @@ def attention_weights(
         scores = scores + ops.cast(bias, dtype)
     if mask is None:
         return ops.cast(ops.softmax(scores), queries.dtype)
-    # A sum, since `ops.where` is slower on TensorFlow.
+    # Add instead of using `ops.where`, which is slower on TensorFlow.
     weights = ops.softmax(scores + (1 - ops.cast(mask, dtype)) * HIDDEN)
-    # The softmax of a row that is masked everywhere is not 0.
+    # If every position is masked, the softmax is not 0, so set the weights to 0.
     has_any = ops.cast(ops.any(mask, axis=-1, keepdims=True), dtype)
     return ops.cast(weights * has_any, queries.dtype)
 
@@ -49,12 +50,12 @@ def product_of_heads(
     left: Tensor,  # (batch, num_heads, length, n)
     right: Tensor,  # (batch, num_key_value_heads, n, m)
 ) -> Tensor:
-    """Multiplies the matrices of each head, (batch, num_heads, length, m)."""
+    """Returns the matrix product of each head, (batch, num_heads, length, m)."""
     num_heads, num_right_heads = left.shape[1], right.shape[1]
     if num_heads == num_right_heads:
         return ops.matmul(left, right)
-    # The heads of one group follow each other, so that their rows are rows of one product: nothing
-    # is repeated.
+    # The query heads of a group are consecutive: stack their rows in a single product instead of
+    # repeating `right`.
     batch, _, length, width = ops.shape(left)
     group_rows = num_heads // num_right_heads * length
     rows = reshape_inferring(left, (batch, num_right_heads, group_rows, width))
@@ -71,16 +72,16 @@ def fused_attention(
     is_causal: bool = False,
     flash_attention: bool | None = None,
 ) -> Tensor:
-    """Computes `softmax(Q Kᵀ / sqrt(key_dim) + bias) V` in one operation that keeps no weights.
+    """Computes `softmax(Q Kᵀ / sqrt(key_dim) + bias) V` in one operation that stores no weights.
 
-    A row whose mask is all False is all zeros.
+    If a mask hides every position, the output is 0.
 
     Args:
-        mask: as in `attention_weights`.
-        bias: as in `attention_weights`.
-        is_causal: bool. Whether the operation makes a causal mask itself; then give it neither mask
-            nor bias. Defaults to False.
-        flash_attention: bool or None. Whether to use flash attention; None uses it where it can.
+        mask: see `attention_weights`.
+        bias: see `attention_weights`.
+        is_causal: bool. Whether the operation creates a causal mask itself. In this case, pass
+            neither a mask nor a bias. Defaults to False.
+        flash_attention: bool or None. Whether to use flash attention. None uses it if possible.
 
     Returns:
         (batch, target length, num_heads, value_dim).
@@ -89,11 +90,11 @@ def fused_attention(
     has_any = None
     if mask is not None:
         has_any = ops.any(mask, axis=-1, keepdims=True)
-        # The softmax over nothing would be NaN. These rows become zeros at the end.
+        # The softmax of a fully masked row would be NaN: unmask the row, and set it to 0 later.
         mask = ops.logical_or(mask, ops.logical_not(has_any))
     if mask is not None and (bias is not None or backend == "torch"):
         # The operation takes a mask or a bias, but not both. On PyTorch, Keras would add a finite
-        # number to masked scores, which is too small in float16.
+        # number to masked scores, which is not low enough in float16.
         bias = ops.zeros((), queries.dtype) if bias is None else ops.cast(bias, queries.dtype)
         bias = ops.where(mask, bias, -math.inf)
         mask = None
@@ -102,11 +103,11 @@ def fused_attention(
             shape = (ops.shape(keys)[0], queries.shape[1], *ops.shape(keys)[2:3])
             keys = ops.broadcast_to(keys, (*shape, keys.shape[-1]))
             values = ops.broadcast_to(values, (*shape, values.shape[-1]))
-        # PyTorch chooses flash attention by itself. Keras' check whether it is available breaks
-        # compiled graphs.
+        # PyTorch decides itself whether to use flash attention. Keras' check for it breaks compiled
+        # graphs.
         flash_attention = bool(flash_attention)
     if backend == "jax" and mask is not None:
-        # cuDNN takes one mask for all sequences or heads, but not one for all queries.
+        # cuDNN broadcasts a mask over sequences and heads, but not over queries.
         mask = per_head(mask)
         batch, num_heads = ops.shape(mask)[:2]
         mask = ops.broadcast_to(mask, (batch, num_heads, ops.shape(queries)[2], ops.shape(keys)[2]))
@@ -131,23 +132,23 @@ def split_heads(
     length: Dimension,
     num_heads: int,
 ) -> Tensor:
-    """Splits features into heads, (batch, num_heads, length, width)."""
+    """Returns features split into heads, (batch, num_heads, length, width)."""
     width = projected.shape[-1] // num_heads
     if num_heads == 1:
-        # There is nothing to swap, and tf2onnx makes a wrong shape of a swap that moves nothing.
+        # There is nothing to swap, and tf2onnx would infer a wrong shape for such a swap.
         return reshape_inferring(projected, (batch, 1, length, width))
     return swap_heads(reshape_inferring(projected, (batch, length, num_heads, width)))
 
 
 def swap_heads(heads: Tensor) -> Tensor:
-    """Swaps the axes of heads and positions: (batch, a, b, width) becomes (batch, b, a, width)."""
+    """Swaps the head and length axes: (batch, a, b, width) becomes (batch, b, a, width)."""
     batch, second, third, width = ops.shape(heads)
     if isinstance(second, int) and isinstance(third, int) and 1 in (second, third):
-        # The data stay in place, as in a step of greedy search: nothing is copied.
+        # The data stay in place, as in a step of greedy search, so reshape without a copy.
         return reshape_inferring(heads, (batch, third, second, width))
     return ops.transpose(heads, (0, 2, 1, 3))
 
 
 def per_head(mask: Tensor) -> Tensor:
-    """Gives a mask (batch, target length, source length) an axis of heads, unless it has one."""
+    """Adds the head axis to a mask (batch, target length, source length) if it is missing."""
     return mask if len(mask.shape) == 4 else ops.expand_dims(mask, -3)

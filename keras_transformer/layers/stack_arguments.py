@@ -1,4 +1,4 @@
-"""The arguments that `Encoder` and `Decoder` hand on to their layers."""
+"""The arguments that `Encoder` and `Decoder` pass to their layers."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ KERAS_ARGUMENTS = ("name", "dtype", "trainable", "autocast", "activity_regulariz
 
 
 def take_initializers(layer_arguments: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments with initializers as Keras' objects, from names or configurations."""
+    """Returns the arguments with Keras initializers instead of names or configurations."""
     arguments = dict(layer_arguments)
     for name in INITIALIZERS:
         if name in arguments:
@@ -21,12 +21,12 @@ def take_initializers(layer_arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def pop_keras_arguments(layer_arguments: dict[str, Any]) -> dict[str, Any]:
-    """Removes the arguments of `keras.layers.Layer`, which are for the stack, and returns them."""
+    """Removes and returns the arguments of `keras.layers.Layer`, which apply to the stack."""
     return {name: layer_arguments.pop(name) for name in KERAS_ARGUMENTS if name in layer_arguments}
 
 
 def arguments_of_child(layer_arguments: dict[str, Any], name: str) -> dict[str, Any]:
-    """Returns the arguments for a layer, with initializers and positions of its own."""
+    """Returns the arguments for a layer, with its own initializers and position scheme."""
     arguments = dict(layer_arguments)
     for initializer in INITIALIZERS:
         if initializer in arguments:
@@ -37,5 +37,5 @@ def arguments_of_child(layer_arguments: dict[str, Any], name: str) -> dict[str, 
 
 
 def layer_config(config: dict[str, Any]) -> dict[str, Any]:
-    """Returns the configuration of a layer without the arguments that are for the stack."""
+    """Returns the configuration of a layer without the arguments that apply to the stack."""
     return {name: value for name, value in config.items() if name not in KERAS_ARGUMENTS}

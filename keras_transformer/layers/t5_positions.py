@@ -12,11 +12,11 @@ MAX_DISTANCE = 128
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class T5Positions(PositionScheme):
-    """Adds a learned bias for each head and each bucket of distances (Raffel et al. 2020).
+    """Learned biases for each head and each bucket of distances (Raffel et al. 2020).
 
-    Short distances have a bucket each. Longer ones, up to 128, share buckets that widen with the
-    logarithm. If positions may attend in both directions, half of the 32 buckets are for later
-    positions. See arXiv 1910.10683, section 2.1.
+    Every short distance has its own bucket. Longer distances share buckets that are spaced
+    logarithmically up to a distance of 128. If attention is not causal, half of the 32 buckets are
+    for later positions. See arXiv 1910.10683, section 2.1.
 
     Example:
         >>> layer = EncoderLayer(num_heads=4, d_ff=64, relative_positions="t5")
@@ -45,13 +45,13 @@ class T5Positions(PositionScheme):
 
 
 def t5_buckets(num_buckets: int) -> list[int]:
-    """Returns the bucket of each distance from 0 to 128, which is also that of all longer ones."""
+    """Returns the bucket of each distance from 0 to 128, where 128 stands for all above."""
     exact = num_buckets // 2
     wide = num_buckets - exact
 
     def bucket(distance: int) -> int:
-        # floor(log(distance / exact) / log(128 / exact) * wide), in integers: a logarithm may round
-        # to either side.
+        # exact + floor(log(distance / exact) / log(128 / exact) * wide), in integers because a
+        # logarithm may round to either side.
         return exact + sum(
             distance**wide * exact**step >= MAX_DISTANCE**step * exact**wide
             for step in range(1, wide)

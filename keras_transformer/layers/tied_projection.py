@@ -15,15 +15,15 @@ from .positional_embedding import PositionalEmbedding
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class TiedProjection(keras.layers.Layer):
-    """Logits from hidden states by an embedding's own token table: `h Eᵀ`.
+    """Output projection `h Eᵀ` to logits, with the token table E of an embedding (section 3.4).
 
-    Like a `keras.layers.Dense`, it has a `kernel` of shape (d_model, vocab_size), which is the
-    embedding's, and a `bias`, its only weight of its own, or None.
+    Like `keras.layers.Dense`, the layer has a `kernel` (d_model, vocab_size) and a `bias` or None.
+    The kernel is the transposed token table, so the bias is the only weight of the layer itself.
 
     Args:
         embedding: PositionalEmbedding or `keras.layers.Embedding`. The layer whose token table is
             used.
-        use_bias: bool. Whether to add a bias to the logits; the paper does not. Defaults to False.
+        use_bias: bool. Whether to add a bias to the logits; the paper has none. Defaults to False.
 
     Call arguments:
         inputs: (..., d_model).
@@ -32,8 +32,8 @@ class TiedProjection(keras.layers.Layer):
         (..., vocab_size).
 
     Raises:
-        ValueError: An argument breaks its rule, the embedding is not built when the projection is
-            called, or the width of the inputs differs from the embedding's.
+        ValueError: An argument is invalid, the embedding is not built when the projection is
+            called, or the inputs and the embedding have different widths.
 
     Example:
         >>> embedding = PositionalEmbedding(vocab_size=8000, d_model=512)
@@ -51,8 +51,8 @@ class TiedProjection(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        # Keras tracks it as a sublayer from `build` on: until then, a copy may be replaced by the
-        # layer of a graph.
+        # Do not let Keras track the embedding before `build`: until then, it may be a copy that is
+        # replaced by the embedding of the graph.
         object.__setattr__(self, "embedding", embedding)
         self.use_bias = boolean("use_bias", use_bias)
         is_embedding = isinstance(embedding, (PositionalEmbedding, keras.layers.Embedding))
@@ -76,9 +76,9 @@ class TiedProjection(keras.layers.Layer):
         return super().__call__(inputs, **kwargs)
 
     def _share_embedding_with(self, graph: keras.Function) -> None:
-        # `keras.models.clone_model` and `model_from_json` make each layer on its own, so that this
-        # one got a copy of the embedding. The names of a graph's layers are unique; those of models
-        # inside it may occur twice.
+        # `keras.models.clone_model` and `model_from_json` create each layer separately, so this
+        # layer received a copy of the embedding. Find the original by its name, which is unique in
+        # the graph, but may occur twice in nested models.
         for layers in (graph.operations, _nested_layers(graph.operations)):
             originals = {id(layer): layer for layer in layers if self._is_the_original(layer)}
             if len(originals) == 1:
@@ -89,7 +89,7 @@ class TiedProjection(keras.layers.Layer):
         return type(layer) is type(self.embedding) and layer.name == self.embedding.name
 
     def get_build_config(self) -> None:
-        """Returns None: the first call builds a copy, when it knows the embedding of its graph."""
+        """Returns None, so that a copy is built by its first call, which knows the embedding."""
 
     def build(self, input_shape: Shape) -> None:
         if not self.embedding.built:
@@ -100,11 +100,11 @@ class TiedProjection(keras.layers.Layer):
 
     @property
     def kernel(self) -> Tensor:
-        """The transposed token table."""
+        """The transposed token table, (d_model, vocab_size)."""
         return ops.transpose(self._token_table)
 
     def columns(self, token_ids: Tensor) -> Tensor:
-        """Returns the columns of the kernel for some tokens, without transposing all of it."""
+        """Returns the kernel's columns for some tokens, without transposing the whole table."""
         return ops.transpose(take_rows(self._token_table, token_ids))
 
     @property
@@ -122,7 +122,7 @@ class TiedProjection(keras.layers.Layer):
         logits = ops.matmul(rows, kernel)
         if self.use_bias:
             logits = ops.add(logits, self.bias)
-        # Keras multiplies float64 in float32 on PyTorch.
+        # On PyTorch, Keras multiplies float64 in float32.
         logits = ops.cast(logits, self.compute_dtype)
         return reshape_inferring(logits, (*ops.shape(inputs)[:-1], self._vocab_size))
 
@@ -138,7 +138,7 @@ class TiedProjection(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "TiedProjection":
-        # Within one saved model Keras gives back the very layer that the rest of the model uses.
+        # Within a saved model, Keras returns the same embedding that the rest of the model uses.
         embedding = keras.saving.deserialize_keras_object(config["embedding"])
         projection = super().from_config({**config, "embedding": embedding})
         projection._may_have_a_copied_embedding = True
@@ -146,7 +146,7 @@ class TiedProjection(keras.layers.Layer):
 
 
 def _nested_layers(layers: Iterable[keras.Operation]) -> Iterator[keras.Operation]:
-    """The layers inside those that are models, however deep."""
+    """Yields the layers of nested models, at any depth."""
     for layer in layers:
         inner = layer.layers if isinstance(layer, keras.Model) else []
         yield from inner

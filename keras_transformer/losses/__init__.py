@@ -1,4 +1,4 @@
-"""Cross-entropy over the real tokens of a batch, with label smoothing (section 5.4)."""
+"""Cross-entropy with label smoothing over all tokens that are not padding (section 5.4)."""
 
 from .masked_label_smoothed_crossentropy import MaskedLabelSmoothedCrossentropy
 from .token_crossentropy import (

@@ -1,6 +1,7 @@
-"""The loss of the paper for `model.fit`, over the real tokens of a batch (section 5.4).
+"""The loss of the paper for `model.fit`, without padding (section 5.4).
 
-The command `train` computes the same in training/step/crossentropy.py, without all logits at once.
+The command `train` computes the same loss in training/step/crossentropy.py, but does not hold all
+logits in memory at once.
 """
 
 from typing import Any
@@ -22,45 +23,46 @@ from .token_crossentropy import (
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
-    """Mean cross-entropy over a batch's real tokens, with label smoothing (section 5.4).
+    """Mean cross-entropy with label smoothing over the tokens of a batch (section 5.4).
 
-    The labels decide which tokens are real: padding, `ignore_class` and labels below 0, such as
-    -100, the ignored label of PyTorch and Hugging Face, are left out. The Keras mask of the logits
-    counts only with `padding_id=None`. The loss is float32 under every dtype policy.
+    The loss ignores padding, `ignore_class` and labels below 0, such as -100, the ignored label of
+    PyTorch and Hugging Face. It uses the Keras mask of the logits only with `padding_id=None`. The
+    loss is float32 under every dtype policy.
 
-    Under a `tf.distribute` strategy, `fit` and `evaluate` have the loss and the gradients of one
-    device, whatever the replicas' numbers of rows and of real tokens: the loss divides by the
-    tokens of all replicas. Its value in a replica is that of the whole batch divided by the number
-    of replicas, and its gradient is the replica's share: both add up to those of the whole batch,
-    also in a loop of your own. There, call the loss directly in the function that `strategy.run`
-    runs: within a `tf.while_loop` or `tf.cond`, `MirroredStrategy` cannot communicate.
+    Under a `tf.distribute` strategy, `fit` and `evaluate` compute the same loss and gradients as on
+    a single device, even if replicas have different numbers of rows or tokens: the sum is divided
+    by the number of tokens on all replicas. On each replica, the value of the loss is the loss of
+    the whole batch divided by the number of replicas, and the gradient is the replica's share. Both
+    add up to the loss and the gradient of the whole batch, also in a custom training loop. In such
+    a loop, call the loss directly in the function passed to `strategy.run`, because
+    `MirroredStrategy` cannot communicate inside a `tf.while_loop` or `tf.cond`.
 
     Args:
-        label_smoothing: float. ε, the mass spread over the whole vocabulary. Defaults to 0.1, the
-            paper's.
-        reduction: "sum_over_batch_size", the sum divided by the number of real tokens; "sum"; or
-            None, the loss of every token, 0 where the label is left out. Defaults to
-            "sum_over_batch_size".
+        label_smoothing: float. Label smoothing ε, the probability that is spread over the whole
+            vocabulary. Defaults to 0.1, as in the paper.
+        reduction: "sum_over_batch_size" divides the sum by the number of tokens that are not
+            ignored; "sum" does not divide; None returns the loss of every token, 0 for ignored
+            labels. Defaults to "sum_over_batch_size".
         name: str. Defaults to "masked_label_smoothed_crossentropy".
-        padding_id: int or None. The label of padding. None means that no label is: then tokens that
-            the Keras mask of the logits hides are left out, as in Keras' own losses. Defaults to 0.
-        ignore_class: int or None. Another label that is left out; it may lie outside the
-            vocabulary. Defaults to None.
-        from_logits: bool. Whether the predictions are logits, or probabilities. A warning says so
-            if they are to be logits but come from a softmax, where the backend shows it: TensorFlow
-            and PyTorch do, JAX does not. Defaults to True.
+        padding_id: int or None. The label of padding. With None, the loss ignores tokens that the
+            Keras mask of the logits hides, as the losses of Keras do. Defaults to 0.
+        ignore_class: int or None. Another label to ignore, which may be outside the vocabulary.
+            Defaults to None.
+        from_logits: bool. Whether the predictions are logits or probabilities. On TensorFlow and
+            PyTorch, you get a warning if you pass probabilities from a softmax with
+            `from_logits=True`. Defaults to True.
 
     Call arguments:
         y_true: int (batch, length). The labels.
-        y_pred: (batch, length, vocab_size). Logits, or probabilities.
-        sample_weight: (batch,), (batch, 1) or (batch, length). Weights of sentences or of tokens.
-            The mean is then the weighted sum divided by the number of real tokens, as in Keras.
+        y_pred: (batch, length, vocab_size). Logits or probabilities.
+        sample_weight: (batch,), (batch, 1) or (batch, length). Weights of sentences or tokens. As
+            in Keras, the mean is the weighted sum divided by the unweighted number of tokens.
 
     Returns:
         float32 (), or (batch, length) without reduction.
 
     Raises:
-        ConfigError: An argument breaks its rule, or a tensor is ragged.
+        ConfigError: An argument is invalid, or a tensor is ragged.
 
     Example:
         >>> loss = MaskedLabelSmoothedCrossentropy(label_smoothing=0.1)
@@ -84,8 +86,8 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
             "'sum_over_batch_size', 'sum' or None",
             reduction,
         )
-        # Fixed rather than an argument: the loss always computes in this type, whatever
-        # `keras.config.floatx()` says.
+        # The dtype is not an argument, because the loss always computes in float32, for any
+        # `keras.config.floatx()`.
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.label_smoothing = rate("label_smoothing", label_smoothing)
         self.padding_id = non_negative_int("padding_id", padding_id, optional=True)
@@ -106,7 +108,7 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         if self.from_logits and not self._has_warned:
             self._has_warned = warn_of_softmax(self.name, y_pred)
         y_true = ops.cast(ops.convert_to_tensor(y_true), "int32")
-        # Read the mask before the conversion, which may lose it.
+        # Read the mask first, because the conversion to a tensor may lose it.
         mask = token_mask(y_true, y_pred, self.padding_id, self.ignore_class)
         losses = self._token_losses(y_true, ops.convert_to_tensor(y_pred), mask)
         if sample_weight is not None:
@@ -120,7 +122,7 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         if not self.from_logits:
             # Logarithms of probabilities are logits of the same distribution.
             logits = ops.log(ops.maximum(ops.cast(logits, "float32"), SMALLEST_PROBABILITY))
-        # An ignored label may lie outside the vocabulary.
+        # An ignored label may be outside the vocabulary.
         losses = token_crossentropy(ops.where(mask, labels, 0), logits, self.label_smoothing)
         return ops.where(mask, losses, 0.0)
 
@@ -135,7 +137,7 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
 
 
 def _reduce_over_replicas(total: Tensor, num_tokens: Tensor | None) -> Tensor:
-    """Adds the losses of all replicas, and divides them by the tokens of all, if these are given.
+    """Adds the losses of all replicas, and divides the sum by their `num_tokens`, if given.
 
     The gradients are divided in the same way. All tensors are float32 ().
     """
@@ -147,9 +149,9 @@ def _reduce_over_replicas(total: Tensor, num_tokens: Tensor | None) -> Tensor:
     )
     sums = replicas.all_reduce("SUM", sums)
     denominator = 1.0 if num_tokens is None else ops.maximum(sums[1], 1.0)
-    # Keras' trainer weights the replicas' losses by their rows and multiplies them by the number of
-    # replicas. If all have the same value, their rows do not matter. The gradient is that of the
-    # replica's own sum.
+    # Keras' trainer weights the losses of the replicas by their rows, and multiplies them by the
+    # number of replicas. The rows do not matter here, because all replicas have the same value. The
+    # gradient comes from the replica's own sum.
     share = total / denominator
     return sums[0] / (denominator * replicas.num_replicas_in_sync) + (
         share - ops.stop_gradient(share)
@@ -157,11 +159,11 @@ def _reduce_over_replicas(total: Tensor, num_tokens: Tensor | None) -> Tensor:
 
 
 def _replica_context() -> Any:
-    """The `tf.distribute.ReplicaContext` of one of several replicas, or None."""
+    """Returns the `tf.distribute.ReplicaContext` if there are several replicas, or None."""
     if keras.backend.backend() != "tensorflow":
         return None
     import tensorflow as tf
 
-    # In the scope of a strategy this is None, and the batch is the whole one.
+    # In the scope of a strategy, but outside of `run`, this is None, and the batch is not divided.
     replicas = tf.distribute.get_replica_context()
     return replicas if replicas is not None and replicas.num_replicas_in_sync > 1 else None

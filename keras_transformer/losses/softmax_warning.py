@@ -3,20 +3,20 @@
 import warnings
 from typing import Any
 
-# Operations of TensorFlow, and gradients of PyTorch, that keep the values of a tensor.
+# TensorFlow operations and PyTorch gradient functions that do not change values.
 _SAME_VALUES = ("Cast", "Identity", "Reshape", "ToCopyBackward0", "ViewBackward0")
 
 
 def warn_of_softmax(name: str, y_pred: Any) -> bool:
-    """Warns if predictions are the probabilities of a softmax, and returns whether they are.
+    """Warns if predictions come from a softmax, and returns whether they do.
 
-    A model that ends in a softmax trains badly under a loss that expects logits. TensorFlow shows
-    where a tensor comes from while it traces a function, and PyTorch while it records gradients.
-    JAX does not.
+    A model that ends in a softmax trains badly with a loss that expects logits. The softmax is
+    found on TensorFlow while it traces a function, and on PyTorch while it records gradients. It
+    is not found on JAX.
 
     Args:
-        name: of the loss or metric.
-        y_pred: what the model predicts.
+        name: name of the loss or metric.
+        y_pred: predictions of the model.
     """
     is_softmax = _is_softmax(y_pred)
     if is_softmax:

@@ -1,4 +1,4 @@
-"""The cross-entropy of single tokens, and which tokens count."""
+"""Cross-entropy, mask and weights of tokens."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from keras import ops
 from ..masks import PADDING_ID, implicit_mask
 from ..tensors import Tensor
 
-# What float32 rounds to 0 counts as its smallest number.
+# About the smallest normal float32. It replaces smaller probabilities, such as 0.
 SMALLEST_PROBABILITY = 1.2e-38
 
 
@@ -20,14 +20,14 @@ def token_mask(
 ) -> Tensor:
     """Returns True where a token counts in losses and metrics.
 
-    Its label is neither padding, nor `ignore_class`, nor negative, such as -100. The Keras mask of
-    the logits counts only if no label stands for padding.
+    Padding, `ignore_class` and negative labels, such as -100, do not count. The Keras mask of the
+    logits is used only if `padding_id` is None.
 
     Args:
         labels: int (...).
         logits: (..., vocab_size).
         padding_id: int or None. The label of padding. Defaults to 0.
-        ignore_class: int or None. Another label that does not count. Defaults to None.
+        ignore_class: int or None. Another label to ignore. Defaults to None.
 
     Returns:
         bool (...).
@@ -43,14 +43,14 @@ def token_mask(
 
 
 def token_weights(sample_weight: Tensor, values: Tensor) -> Tensor:
-    """Returns the weights of samples or of tokens so that they multiply a value for each token.
+    """Returns the weights of samples or tokens in a shape that broadcasts to one value per token.
 
     Args:
         sample_weight: (batch,), (batch, 1) or (...).
-        values: float32 (...), of which only the number of axes matters.
+        values: float32 (...). Only the number of axes is used.
 
     Returns:
-        float32, which broadcasts to (...).
+        float32, broadcasts to (...).
     """
     sample_weight = ops.cast(ops.convert_to_tensor(sample_weight), "float32")
     num_axes = len(values.shape) - len(sample_weight.shape)
@@ -60,13 +60,13 @@ def token_weights(sample_weight: Tensor, values: Tensor) -> Tensor:
 
 
 def token_crossentropy(labels: Tensor, logits: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Computes the cross-entropy of every token, in float32.
+    """Returns the cross-entropy of every token, in float32.
 
-    The label is smoothed to the distribution `(1 - ε) [k = label] + ε / vocab_size` (Szegedy et al.
-    2015), which is never materialized: the loss is `logsumexp(z) - (1 - ε) z[label] - ε mean(z)`.
+    The smoothed label distribution `(1 - ε) [k = label] + ε / vocab_size` (Szegedy et al. 2015) is
+    not materialized: the loss is `logsumexp(z) - (1 - ε) z[label] - ε mean(z)`.
 
     Args:
-        labels: int (...). Labels below 0 are taken for 0: callers leave both out.
+        labels: int (...). Labels below 0 are replaced by 0; the caller must mask them.
         logits: (..., vocab_size).
         label_smoothing: float. ε. Defaults to 0.
 
@@ -88,13 +88,13 @@ def token_crossentropy(labels: Tensor, logits: Tensor, label_smoothing: float = 
 
 
 def _crossentropy_with_gradient(labels: Tensor, logits: Tensor, label_smoothing: float) -> Tensor:
-    """`token_crossentropy` with a gradient of its own, for TensorFlow.
+    """Computes `token_crossentropy` with a custom gradient, for TensorFlow.
 
-    Its automatic differentiation materializes a vocabulary-sized tensor for every term, and takes
-    three times as long. JAX and PyTorch do not, and their `jvp` and `func.grad` refuse custom
-    gradients of Keras.
+    TensorFlow's automatic differentiation would materialize a vocabulary-sized tensor for every
+    term, and take three times as long. JAX and PyTorch do not need it, and their `jvp` and
+    `func.grad` do not support custom gradients of Keras.
     """
-    import tensorflow as tf  # Here, because other backends do without TensorFlow.
+    import tensorflow as tf  # Imported here, because other backends do not need TensorFlow.
 
     vocab_size = logits.shape[-1]
     flat_labels = tf.reshape(labels, (-1,))
@@ -104,9 +104,10 @@ def _crossentropy_with_gradient(labels: Tensor, logits: Tensor, label_smoothing:
 
     @tf.custom_gradient
     def crossentropy(logits: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        # (tokens, vocab_size). The gradient needs the softmax anyway, and its largest value gives
-        # the normalizer: max(softmax(z)) = exp(max(z) - logsumexp(z)), which is never below 1 /
-        # vocab_size. Large logits meet only in differences, so that a small loss keeps its digits.
+        # Shapes are (tokens, vocab_size). The gradient needs the softmax anyway, and its largest
+        # value yields the normalizer: max(softmax(z)) = exp(max(z) - logsumexp(z)), which is at
+        # least 1 / vocab_size. The formula uses only differences of logits, so that a small loss
+        # stays accurate even with large logits.
         probabilities = tf.nn.softmax(logits)
         largest = tf.reduce_max(logits, axis=-1)
         losses = (1.0 - label_smoothing) * (largest - tf.gather_nd(logits, places))
@@ -115,7 +116,7 @@ def _crossentropy_with_gradient(labels: Tensor, logits: Tensor, label_smoothing:
         losses -= tf.math.log(tf.reduce_max(probabilities, axis=-1))
 
         def gradient(upstream: Tensor) -> Tensor:
-            # softmax - smoothed labels.
+            # The gradient is the softmax minus the smoothed labels.
             rows = probabilities * upstream[:, None]
             if label_smoothing:
                 rows -= upstream[:, None] * (label_smoothing / vocab_size)

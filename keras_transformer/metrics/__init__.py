@@ -1,4 +1,4 @@
-"""Accuracy and perplexity over real tokens."""
+"""Accuracy and perplexity over all tokens that are not padding."""
 
 from .masked_accuracy import MaskedAccuracy
 from .perplexity import Perplexity

@@ -1,4 +1,4 @@
-"""The share of real tokens that are predicted right."""
+"""Accuracy over all tokens that are not padding."""
 
 import keras
 from keras import ops
@@ -10,27 +10,27 @@ from .token_mean import TokenMean
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class MaskedAccuracy(TokenMean):
-    """The share of real tokens whose label has the highest logit.
+    """Accuracy: the fraction of tokens whose label has the highest logit.
 
-    Padding, `ignore_class` and labels below 0 are left out.
+    The metric ignores padding, `ignore_class` and labels below 0.
 
     Args:
         name: str. Defaults to "masked_accuracy".
         dtype: str, `keras.DTypePolicy` or None. Defaults to None: the global floatx.
-        padding_id: int or None. The label of padding. None means that no label is: then tokens that
-            the Keras mask of the predictions hides are left out, as in Keras' own metrics. On JAX,
-            Keras loses that mask in `fit` and `train_on_batch`, and they count. Defaults to 0.
-        ignore_class: int or None. Another label that is left out. Defaults to None.
-        from_logits: bool. Whether the predictions are logits, or probabilities: here, it makes no
-            difference. Defaults to True.
+        padding_id: int or None. The label of padding. With None, the metric ignores tokens that the
+            Keras mask of the predictions hides, as the metrics of Keras do. On JAX, however, Keras
+            loses this mask in `fit` and `train_on_batch`, and these tokens count. Defaults to 0.
+        ignore_class: int or None. Another label to ignore. Defaults to None.
+        from_logits: bool. Whether the predictions are logits or probabilities. It does not change
+            the accuracy. Defaults to True.
 
     Call arguments:
         y_true: int (batch, length). The labels.
-        y_pred: (batch, length, vocab_size). Logits, or probabilities.
-        sample_weight: (batch,), (batch, 1) or (batch, length). Weights of sentences or of tokens.
+        y_pred: (batch, length, vocab_size). Logits or probabilities.
+        sample_weight: (batch,), (batch, 1) or (batch, length). Weights of sentences or tokens.
 
     Raises:
-        ConfigError: An argument breaks its rule, or a tensor is ragged.
+        ConfigError: An argument is invalid, or a tensor is ragged.
 
     Example:
         >>> accuracy = MaskedAccuracy()

@@ -1,4 +1,4 @@
-"""The perplexity of real tokens."""
+"""Perplexity over all tokens that are not padding."""
 
 import keras
 from keras import ops
@@ -12,28 +12,27 @@ from .token_mean import TokenMean
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Perplexity(TokenMean):
-    """exp of the mean cross-entropy, without label smoothing, of the real tokens.
+    """Perplexity: exp of the mean cross-entropy of the tokens, without label smoothing.
 
-    Padding, `ignore_class` and labels below 0 are left out.
+    The metric ignores padding, `ignore_class` and labels below 0.
 
     Args:
         name: str. Defaults to "perplexity".
         dtype: str, `keras.DTypePolicy` or None. Defaults to None: the global floatx.
-        padding_id: int or None. The label of padding. None means that no label is: then tokens that
-            the Keras mask of the predictions hides are left out, as in Keras' own metrics. Defaults
-            to 0.
-        ignore_class: int or None. Another label that is left out. Defaults to None.
-        from_logits: bool. Whether the predictions are logits, or probabilities. A warning says so
-            if they are to be logits but come from a softmax, where the backend shows it: TensorFlow
-            and PyTorch do, JAX does not. Defaults to True.
+        padding_id: int or None. The label of padding. With None, the metric ignores tokens that the
+            Keras mask of the predictions hides, as the metrics of Keras do. Defaults to 0.
+        ignore_class: int or None. Another label to ignore. Defaults to None.
+        from_logits: bool. Whether the predictions are logits or probabilities. On TensorFlow and
+            PyTorch, you get a warning if you pass probabilities from a softmax with
+            `from_logits=True`. Defaults to True.
 
     Call arguments:
         y_true: int (batch, length). The labels.
-        y_pred: (batch, length, vocab_size). Logits, or probabilities.
-        sample_weight: (batch,), (batch, 1) or (batch, length). Weights of sentences or of tokens.
+        y_pred: (batch, length, vocab_size). Logits or probabilities.
+        sample_weight: (batch,), (batch, 1) or (batch, length). Weights of sentences or tokens.
 
     Raises:
-        ConfigError: An argument breaks its rule, or a tensor is ragged.
+        ConfigError: An argument is invalid, or a tensor is ragged.
 
     Example:
         >>> perplexity = Perplexity()

@@ -1,4 +1,4 @@
-"""What accuracy and perplexity share: a mean over the real tokens of all batches."""
+"""Base class of accuracy and perplexity: a mean over the tokens of all batches."""
 
 from typing import Any
 
@@ -12,14 +12,16 @@ from ..tensors import Tensor
 
 
 class TokenMean(keras.metrics.Mean):
-    """The mean of a value over all real tokens, which a subclass computes in `token_values`.
+    """Mean over all tokens of a value that a subclass computes in `token_values`.
+
+    The metric ignores padding, `ignore_class` and labels below 0.
 
     Args:
-        name: str. The metric's name in logs.
-        dtype: str, `keras.DTypePolicy` or None. The metric's dtype.
+        name: str. Name of the metric in logs.
+        dtype: str, `keras.DTypePolicy` or None. Dtype of the metric.
         padding_id: int or None. The label of padding.
-        ignore_class: int or None. Another label that is left out.
-        from_logits: bool. Whether the predictions are logits, or probabilities.
+        ignore_class: int or None. Another label to ignore.
+        from_logits: bool. Whether the predictions are logits or probabilities.
     """
 
     def __init__(
@@ -42,16 +44,16 @@ class TokenMean(keras.metrics.Mean):
         refuse_ragged("y_pred", y_pred)
         refuse_ragged("sample_weight", sample_weight)
         y_true = ops.cast(ops.convert_to_tensor(y_true), "int32")
-        # Read the mask before the conversion, which may lose it.
+        # Read the mask first, because the conversion to a tensor may lose it.
         mask = token_mask(y_true, y_pred, self.padding_id, self.ignore_class)
         y_pred = ops.convert_to_tensor(y_pred)
-        # An ignored label may lie outside the vocabulary.
+        # An ignored label may be outside the vocabulary.
         values = self.token_values(ops.where(mask, y_true, 0), y_pred)
         weights = ops.cast(mask, "float32")
         if sample_weight is not None:
             weights = weights * token_weights(sample_weight, values)
-        # Flat: Keras would take the mean of each sentence first, and a token of a long batch would
-        # count less than one of a short batch.
+        # Flatten the values. Otherwise, Keras would first average each sentence, and tokens of a
+        # long batch would count less than tokens of a short batch.
         super().update_state(ops.reshape(values, (-1,)), sample_weight=ops.reshape(weights, (-1,)))
 
     def token_values(self, labels: Tensor, predictions: Tensor) -> Tensor:

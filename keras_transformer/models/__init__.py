@@ -1,4 +1,4 @@
-"""Models built of the layers."""
+"""Models made of the layers, and text generation."""
 
 from .generated import Generated
 from .generation import generate, start_decoding

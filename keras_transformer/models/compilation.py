@@ -1,4 +1,4 @@
-"""Functions that the backend compiles: TensorFlow and JAX do, PyTorch runs them as they are."""
+"""Compiles functions on TensorFlow and JAX; PyTorch runs them as they are."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,8 +8,8 @@ import numpy as np
 from keras import ops, tree
 
 Function = Callable[..., Any]
-# Takes inputs; returns the state before the first step, and the function that computes a step from
-# a state and an int32 scalar, the number of the step: the next state and a result.
+# Takes inputs, and returns the state before the first step and a step function. The step function
+# takes a state and the index of the step, an int32 scalar, and returns the next state and a result.
 Prepare = Callable[[Any], tuple[Any, Function]]
 
 
@@ -18,15 +18,15 @@ def compiled(
 ) -> Function:
     """Returns a function that the backend compiles when it is first called.
 
-    TensorFlow compiles it once, for batches and lengths of any size, unless shapes are fixed; JAX
-    does so for each shape. The values of the variables, which the function reads, may change
-    between calls; ranks and types of the inputs may not.
+    TensorFlow compiles it once for all batch sizes and lengths, unless shapes are fixed. JAX
+    compiles it for each shape. The values of the variables may change between calls; the ranks and
+    dtypes of the inputs may not.
 
     Args:
-        function: takes a nest of tensors, and returns one.
+        function: takes and returns a nest of tensors.
         variables: the variables that the function reads.
-        inputs: a nest of NumPy arrays, such as the function will be called with.
-        fixed_shapes: whether TensorFlow compiles the function for these shapes only.
+        inputs: a nest of NumPy arrays, as an example of the function's inputs.
+        fixed_shapes: whether TensorFlow compiles the function only for these shapes.
     """
     backend = keras.backend.backend()
     if backend == "tensorflow":
@@ -42,12 +42,11 @@ def compiled(
 def compiled_steps(
     prepare: Prepare, variables: list[keras.Variable], inputs: Any, fixed_shapes: bool
 ) -> Prepare:
-    """Returns a function like `prepare` that compiles two functions: what comes before the first
-    step, and a step.
+    """Returns a compiled `prepare`: its first state and its step function are compiled separately.
 
     Args:
-        prepare: the compiled step calls it once more, only for the function that it returns; the
-            compiler leaves out what that does not need.
+        prepare: the compiled step also calls `prepare`, to get the step function; the compiler
+            removes the computations that the step does not need.
         variables: see `compiled`.
         inputs: see `compiled`.
         fixed_shapes: see `compiled`.
@@ -89,7 +88,7 @@ def _spec(array: np.ndarray, fixed_shapes: bool) -> Any:
 
     shape = list(array.shape)
     if not fixed_shapes:
-        # Only batch and length may vary; other sizes, such as the width of features, are fixed.
+        # Only batch size and length may vary. Other sizes, such as the feature width, are fixed.
         shape[:2] = [None] * len(shape[:2])
     return tf.TensorSpec(shape, array.dtype)
 
@@ -99,7 +98,7 @@ def _compiled_by_jax(function: Function, variables: list[keras.Variable]) -> Fun
 
     @jax.jit
     def with_values(values: list[Any], *args: Any) -> Any:
-        # Weights are arguments, because JAX would compile closed-over weights in as constants.
+        # Pass weights as arguments, because JAX would compile captured weights as constants.
         with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
             return function(*args)
 

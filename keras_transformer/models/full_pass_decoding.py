@@ -1,4 +1,4 @@
-"""Any model, decoded by one call for all tokens so far at each step."""
+"""Decodes with any model, by calling it with all tokens so far at each step."""
 
 import weakref
 from collections.abc import Mapping
@@ -17,17 +17,17 @@ from .compilation import compiled
 from .functional_decoding import named_sources
 from .step_plan import StepPlan
 
-# Prompts that are enough to see whether a model is causal.
+# The number of prompts that are used to check whether a model is causal.
 _NUM_EXAMINED = 4
 
 
 class FullPassState(NamedTuple):
-    """What is known between two steps.
+    """The state between two steps.
 
     Attributes:
-        token_ids: the tokens of each hypothesis, from the first position on, with 0 after them.
-        prefix_lengths: the numbers of tokens before position 0 of the search.
-        source: the source by the names of inputs, a nest of tensors, or ().
+        token_ids: the tokens of each hypothesis from the first position on, then zeros.
+        prefix_lengths: the number of tokens before position 0 of the search.
+        source: a dict from input names to tensors, a nest of tensors, or ().
     """
 
     token_ids: Annotated[Tensor, "int32 (batch, beam_size, room)"]
@@ -36,27 +36,26 @@ class FullPassState(NamedTuple):
 
 
 class FullPassDecoder:
-    """Decodes with any model from token ids to logits or probabilities (batch, length, vocab_size):
-    a `keras_transformer.decoding.Decodable`.
+    """A `keras_transformer.decoding.Decodable` that calls any model with all tokens at each step.
 
-    Each step calls the model with all tokens of all hypotheses, and reads the logits of the newest
-    position. The tokens stand at the beginning of rows of one length, so that a causal model
-    computes each text as if it were alone.
+    The model computes logits or probabilities (batch, length, vocab_size) from token ids. Each step
+    calls it with all tokens of all hypotheses, and reads the logits of the newest position. Tokens
+    are left-aligned and padded at the end, so that a causal model computes each text independently.
 
-    A functional or sequential model is called with its inputs by name. Another model is called with
-    the token ids and, if there is one, the source as its second argument; a dict is handed over as
-    further arguments by name.
+    A functional or sequential model is called with its inputs by name. Any other model is called
+    with the token ids, and with the source as the second argument. If the source is a dict, its
+    entries are passed as keyword arguments.
 
     Args:
-        model: keras.Layer or keras.Function. It is not kept alive.
-        reason: why the model is not computed step by step, for a warning.
-        plan: what is known about the calls of a functional model. Defaults to None.
+        model: keras.Layer or keras.Function. The decoder keeps only a weak reference.
+        reason: why the model is not decoded step by step, for a warning.
+        plan: the calls of a functional model. Defaults to None.
 
     Attributes:
-        max_length: the most positions that the model is known to have, None if there is no limit.
-        vocab_size: the number of token ids that the target is known to have, or None.
-        has_probabilities: whether the model returns probabilities; for other models than functional
-            ones, `examine` finds it out.
+        max_length: the maximum number of positions, or None without a known limit.
+        vocab_size: the number of token ids of the target, or None if it is not known.
+        has_probabilities: whether the model returns probabilities. `examine` sets it for models
+            that are not functional.
     """
 
     def __init__(self, model: Any, reason: str, plan: StepPlan | None = None) -> None:
@@ -67,7 +66,7 @@ class FullPassDecoder:
         self.has_probabilities = plan is not None and plan.has_probabilities
         self._target_name = None if plan is None else plan.target.name
         self._examined: set[Any] = set()
-        # A sequential model takes other lengths than that of its input.
+        # A sequential model also accepts other lengths than the length of its input.
         self.fixed_length: int | None = None
         if isinstance(model, keras.Function):
             lengths = {t.shape[1] for t in model.inputs if t.name == self._target_name}
@@ -122,8 +121,7 @@ class FullPassDecoder:
 
         tokens, lengths = _at_the_beginning(prefix)
         batch, length = ops.shape(tokens)
-        # Without a limit there is room for one token more than the prefix has, and for one more in
-        # each step.
+        # Without a limit, each step adds room for one token.
         room = self.fixed_length
         if room is None and max_length is not None:
             room = length - 1 + max_length
@@ -141,13 +139,13 @@ class FullPassDecoder:
         source: Any,
         max_length: int,
     ) -> None:
-        """Calls the model with some of the prompts to see whether it can be decoded by full passes.
+        """Calls the model with some of the prompts to check whether full passes can decode it.
 
-        Other tokens after a prompt, and other lengths, must not change its logits. Each pair of
-        lengths is examined once.
+        The logits of a prompt must not depend on later tokens or on padding. Each pair of prompt
+        length and total length is examined once.
 
         Raises:
-            ConfigError: The model returns other tensors than logits, or is not causal.
+            ConfigError: The output of the model is not logits, or the model is not causal.
         """
         length = prompts.shape[1]
         room = self.fixed_length or length - 1 + max_length
@@ -156,7 +154,7 @@ class FullPassDecoder:
         texts = [row[row >= 0] for row in prompts[:_NUM_EXAMINED]]
         source = tree.map_structure(lambda tensor: tensor[: len(texts)], self._converted(source))
         twice = tree.map_structure(lambda tensor: ops.repeat(tensor, 2, axis=0), source)
-        # Two rows for each text. Ids up to the highest one of the prompts are known to exist.
+        # Two rows for each text. All ids up to the highest id in the prompts exist.
         rows = _with_different_ends(texts, room, max(int(prompts.max()), 1))
         outputs = self._outputs(rows, twice, length)
         same = [
@@ -179,14 +177,14 @@ class FullPassDecoder:
             self._examined.add((length, room))
 
     def _outputs(self, rows: np.ndarray, source: Any, length: int) -> np.ndarray:
-        """Returns the model's outputs for token ids, those at the first positions only."""
+        """Returns the model's outputs for token ids, at the first `length` positions."""
         model = self._find_model()
 
         def call(inputs: Any) -> Any:
             return self._call(model, *inputs)
 
         if keras.backend.backend() == "jax" and isinstance(model, keras.Layer) and model.built:
-            # Without that, JAX would compile each operation by itself.
+            # Otherwise, JAX would compile each operation separately.
             call = compiled(call, model.variables, (rows, source), fixed_shapes=True)
         outputs = call((ops.convert_to_tensor(rows, "int32"), source))
         shapes = tree.map_structure(lambda tensor: tuple(tensor.shape), outputs)
@@ -210,7 +208,7 @@ class FullPassDecoder:
         return model(token_ids, *source)
 
     def _converted(self, source: Any) -> Any:
-        """Returns the source as a nest of tensors: a dict from names to tensors, or a tuple."""
+        """Returns the source as a dict from input names to tensors, or as a tuple of tensors."""
         model = self._find_model()
         if isinstance(model, keras.Sequential):
             return tuple(named_sources([], source))
@@ -226,7 +224,7 @@ class FullPassDecoder:
         }
 
     def _find_target_name(self, inputs: Mapping[str, Tensor], source: Any) -> str:
-        """Returns the name of the input for the target: the one that is not given by the source."""
+        """Returns the name of the input for the target, which the source does not contain."""
         if self._target_name is not None:
             return self._target_name
         if len(inputs) == 1:
@@ -241,7 +239,7 @@ class FullPassDecoder:
         return others[0]
 
     def _tolerance(self) -> float:
-        """Returns how far logits that are equal but for rounding may differ, relatively."""
+        """Returns the relative difference that rounding may cause in the logits."""
         model = self._find_model()
         parts = with_sublayers(model) if isinstance(model, keras.Layer) else []
         dtypes = {part.compute_dtype for part in parts}
@@ -251,10 +249,7 @@ class FullPassDecoder:
 def _at_the_beginning(
     prefix: Annotated[Tensor, "int (batch, n), negative before the first token"],
 ) -> tuple[Annotated[Tensor, "int32 (batch, n + 1)"], Annotated[Tensor, "int32 (batch, 1)"]]:
-    """Moves the tokens of each row to its beginning, with 0 after them; returns their numbers too.
-
-    There is always at least one 0.
-    """
+    """Returns left-aligned rows of tokens, padded with at least one 0, and their lengths."""
     prefix = ops.cast(prefix, "int32")
     batch, length = ops.shape(prefix)
     lengths = ops.sum(ops.cast(prefix >= 0, "int32"), axis=1, keepdims=True)
@@ -267,7 +262,7 @@ def _at_the_beginning(
 def _with_different_ends(
     texts: list[np.ndarray], length: int, highest_id: int
 ) -> Annotated[np.ndarray, "int32 (2 * number of texts, length)"]:
-    """Returns each text with zeros after it, and with other tokens after it."""
+    """Returns two rows for each text: followed by zeros, and followed by other tokens."""
     other_tokens = np.random.default_rng(0).integers(1, highest_id + 1, length)
     rows = np.tile([np.zeros_like(other_tokens), other_tokens], (len(texts), 1))
     for number, text in enumerate(texts):

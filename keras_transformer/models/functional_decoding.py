@@ -1,9 +1,9 @@
-"""Functional models, computed one position at a time.
+"""Decodes with functional models, one position at a time.
 
-A functional model is a list of calls: of layers, and of operations such as `a + b`. Calls that do
-not depend on the target are computed once. In the other calls, layers with causal self-attention
-attend to a cache, and layers that take position ids are given those of the step. All other layers
-and operations must treat each position by itself; `ways_to_decode` knows which do.
+A functional model is a list of calls of layers and of operations such as `a + b`. Calls that do not
+depend on the target are computed once. The other calls are computed in each step: layers with
+causal self-attention attend to a cache, and layers that take position ids receive the ids of the
+step. All other layers and operations must be position-wise, which `ways_to_decode` checks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,21 +22,21 @@ from .stock_attention import StockAttention
 
 
 class FunctionalDecoder:
-    """Decodes with a functional or sequential model step by step: a
-    `keras_transformer.decoding.Decodable`.
+    """A `keras_transformer.decoding.Decodable` that runs a functional model step by step.
 
-    The model is not changed, and is not kept: only its layers are. It computes logits or
-    probabilities, (batch, length, vocab_size), of token ids. What a model with a source is given
-    besides the target is a tensor if that is one input, or a dict from names of inputs to tensors.
+    The model, functional or sequential, computes logits or probabilities (batch, length,
+    vocab_size) from token ids. The decoder does not change the model, and keeps only its layers. If
+    the model has one other input besides the target, the source is a tensor. If it has several, the
+    source is a dict from input names to tensors.
 
     Args:
-        plan: the calls of a step, of which `ways_to_decode` knows that steps equal one call.
+        plan: the calls. `ways_to_decode` has checked that steps compute the same as a single call.
 
     Attributes:
-        max_length: the number of learned positions from the first one of the target on, None if
-            there are none.
+        max_length: the number of learned positions that the target can use, or None without a
+            limit.
         vocab_size: the number of token ids that the target may have.
-        plan: the calls of a step.
+        plan: the calls.
     """
 
     def __init__(self, plan: StepPlan) -> None:
@@ -117,10 +117,10 @@ class FunctionalDecoder:
 
 
 def named_sources(names: Sequence[str], source: Any) -> dict[str, Any]:
-    """Returns the source by the names of the inputs that it is for.
+    """Returns the source as a dict from input names to values.
 
     Raises:
-        ConfigError: The names of a dict are others, or a source is missing.
+        ConfigError: The source is missing, or the names of a dict are not the input names.
     """
     if source is None:
         source = {}
@@ -134,7 +134,7 @@ def named_sources(names: Sequence[str], source: Any) -> dict[str, Any]:
 
 
 def _read_source(call: Call, values: dict[int, Any]) -> dict[str, Any]:
-    """Returns the arguments for the steps of a decoder that are about its source, if it has one."""
+    """Returns the source arguments for the steps of a decoder; none without a source."""
     source = call.arguments.get("source")
     if source is None:
         return {}
@@ -145,7 +145,7 @@ def _read_source(call: Call, values: dict[int, Any]) -> dict[str, Any]:
 
 
 def _run(call: Call, values: dict[int, Any], position_ids: Tensor | None = None) -> None:
-    """Computes a call and stores its outputs among the values of tensors."""
+    """Computes a call and adds its outputs to `values`."""
     args, kwargs = values_of((call.args, call.kwargs), values)
     if position_ids is not None and call.takes_positions:
         arguments = bound_arguments(call.operation, args, kwargs)

@@ -1,4 +1,4 @@
-"""A functional or sequential model as a list of calls, with the calls inside of its models."""
+"""Represents a functional or sequential model, with its nested models, as a list of calls."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,8 @@ class Call(NamedTuple):
         kwargs: the arguments by name.
         outputs: a nest of symbolic tensors.
         arguments: all arguments by name, with defaults.
-        parts: the calls that a functional or sequential model consists of, whose outputs are those
-            of the model. Empty for anything else.
+        parts: if the operation is a functional or sequential model, the calls that it consists of.
+            Their outputs are the outputs of the model. Empty for any other operation.
     """
 
     operation: keras.Operation
@@ -57,13 +57,13 @@ class Call(NamedTuple):
 class FunctionalGraph(NamedTuple):
     """The calls that a model consists of.
 
-    The model is not changed, and is not kept: only its layers are.
+    The graph does not change the model, and keeps only its layers.
 
     Attributes:
         name: the name of the model.
-        structure: the inputs, in the nest in which the model takes them.
-        calls: the calls, in an order in which they can be computed. A call of a model inside the
-            model is one of them.
+        structure: the inputs, in the nest that the model takes.
+        calls: the calls, in an order in which they can be computed, including calls of nested
+            models.
         output: the logits or probabilities.
     """
 
@@ -74,16 +74,16 @@ class FunctionalGraph(NamedTuple):
 
     @property
     def inputs(self) -> list[Any]:
-        """The inputs, which are KerasTensors, in a list."""
+        """A list of the inputs, which are KerasTensors."""
         return tree.flatten(self.structure)
 
     @property
     def smallest_calls(self) -> list[Call]:
-        """The calls of layers and operations, in models inside the model, too."""
+        """The calls of layers and operations, also inside nested models."""
         return list(_smallest(self.calls))
 
     def computed_from(self, tensor: Tensor) -> set[int]:
-        """Returns the ids of a tensor and of all that is computed from it."""
+        """Returns the ids of a tensor and of all tensors that are computed from it."""
         ids = {id(tensor)}
         for call in self.smallest_calls:
             if any(id(argument) in ids for argument in call.inputs):
@@ -100,8 +100,7 @@ def _smallest(calls: Sequence[Call]) -> Iterator[Call]:
 
 
 def has_graph(model: Any) -> bool:
-    """Returns whether a call of a model runs the calls of its graph: it is functional or
-    sequential, and does not have a `call` of its own."""
+    """Returns whether a model is functional or sequential and does not override `call`."""
     if not isinstance(model, (keras.Function, keras.Sequential)):
         return False
     is_built = not isinstance(model, keras.Sequential) or model.built
@@ -109,21 +108,21 @@ def has_graph(model: Any) -> bool:
 
 
 def author_of(name: str, cls: type) -> type:
-    """Returns the class from which a class has a method or an attribute."""
+    """Returns the class that defines an attribute of a class, in the order of inheritance."""
     return next(base for base in cls.__mro__ if name in vars(base))
 
 
 def author_of_call(operation: keras.Operation) -> type:
-    """Returns the class that decides what a call of a layer or an operation computes."""
+    """Returns the class that defines the `call` of a layer or an operation."""
     bases = type(operation).__mro__
     return next(base for base in bases if "call" in vars(base) or "__call__" in vars(base))
 
 
 def graph_of(model: Any) -> FunctionalGraph:
-    """Returns the graph of a model that has one.
+    """Returns the graph of a functional or sequential model.
 
     Raises:
-        ConfigError: The model has other outputs than logits (batch, length, vocab_size).
+        ConfigError: The output of the model is not logits (batch, length, vocab_size).
     """
     calls: list[Call] = []
     structure = tree.map_structure(
@@ -142,8 +141,10 @@ def graph_of(model: Any) -> FunctionalGraph:
 
 
 class _StandIn(keras.Operation):
-    """Takes the place of an operation while a graph is read, so that the operation itself does not
-    record another call."""
+    """A replacement for an operation while a graph is read.
+
+    It keeps the operation from recording another call.
+    """
 
     def __init__(self, operation: keras.Operation) -> None:
         super().__init__()
@@ -154,7 +155,7 @@ class _StandIn(keras.Operation):
 
 
 def _record_model(model: Any, inputs: Any, calls: list[Call]) -> Any:
-    """Adds the calls of a model on inputs to the calls, and returns its outputs."""
+    """Adds the calls of a model to `calls`, and returns the model's outputs for the inputs."""
     if isinstance(model, keras.Sequential):
         for layer in model.layers:
             inputs = _record_call(layer, (inputs,), {}, calls)
@@ -166,7 +167,7 @@ def _record_model(model: Any, inputs: Any, calls: list[Call]) -> Any:
 
 
 def _unpacked(nest: Any) -> Any:
-    """Returns the only element of a list or tuple, and any other nest as it is, as Keras does."""
+    """Returns the only element of a list or tuple, as Keras does, and any other nest unchanged."""
     is_single = isinstance(nest, (list, tuple)) and len(nest) == 1
     return nest[0] if is_single else nest
 
@@ -185,7 +186,7 @@ def _record_call(
 
 
 def _is_plain(model: Any, arguments: dict[str, Any]) -> bool:
-    """Returns whether a model is called with its inputs, and at most a mask."""
+    """Returns whether a model is called with nothing but its inputs and a mask."""
     (_, inputs), *others = arguments.items()
     is_default = all(
         value is None or value is False or value == {} for name, value in others if name != "mask"
@@ -213,9 +214,9 @@ def keras_tensors(nest: Any) -> list[Tensor]:
 
 
 def is_one_of(operation: keras.Operation, functions: Sequence[Any]) -> bool:
-    """Returns whether an operation is that of one of some functions of `keras.ops`.
+    """Returns whether an operation belongs to one of these functions of `keras.ops`.
 
-    Keras exports operations as functions only; the classes have the names of these functions.
+    Keras exports only the functions. The classes of the operations have the same names.
     """
     names = {function.__name__.replace("_", "") for function in functions}
     is_of_keras = type(operation).__module__.startswith("keras.")

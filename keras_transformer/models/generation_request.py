@@ -17,23 +17,23 @@ from ..decoding import Constraints
 from ..decoding.logits_processor import LogitsProcessor
 from ..errors import ConfigError
 
-# Stands before the tokens of a prompt that is shorter than others.
+# Padding before the tokens of shorter prompts.
 NO_TOKEN = -1
 
 
 class GenerationRequest(NamedTuple):
-    """What a search is asked for.
+    """The options and inputs of a search.
 
     Attributes:
         max_new_tokens: int.
-        stop_ids: the tokens that end a text.
+        stop_ids: tokens that end a text.
         beam_size: 1 for greedy search and sampling.
-        length_penalty: float, of beam search.
-        is_sampled: whether tokens are drawn.
-        top_k: int or None, of sampling.
-        constraints: all but the repetition penalty, which is among the inputs.
-        inputs: the arrays that may change without a new compilation: "prompts", and, if they are
-            given, "source", "repetition_penalty", "seed", "temperature" and "top_p".
+        length_penalty: float, for beam search.
+        is_sampled: whether to sample tokens.
+        top_k: int or None, for sampling.
+        constraints: all constraints except the repetition penalty, which is in `inputs`.
+        inputs: arrays that may change without compiling again: "prompts" and, if given, "source",
+            "repetition_penalty", "seed", "temperature" and "top_p".
     """
 
     max_new_tokens: int
@@ -47,7 +47,7 @@ class GenerationRequest(NamedTuple):
 
     @property
     def prompts(self) -> Annotated[np.ndarray, "int32 (batch, length)"]:
-        """The prompts, which end together, with `NO_TOKEN` before the shorter ones."""
+        """The prompts, padded on the left with `NO_TOKEN`."""
         return self.inputs["prompts"]
 
     @property
@@ -57,9 +57,9 @@ class GenerationRequest(NamedTuple):
 
     @property
     def compiled_options(self) -> tuple[Any, ...]:
-        """What a compiled search depends on besides its inputs; it can be hashed."""
+        """A hashable key of all options that a compiled search depends on."""
         processor = self.constraints.logits_processor
-        # Any object may be a processor, even one that cannot be hashed; the search keeps it alive.
+        # A processor may not be hashable. Its id is unique, because the search keeps it alive.
         constraints = self.constraints._replace(logits_processor=None)
         options = self._replace(constraints=constraints, inputs={})
         return (*options[:-1], None if processor is None else id(processor))
@@ -84,10 +84,10 @@ def make_request(
     logits_processor: LogitsProcessor | None,
     seed: int | None,
 ) -> GenerationRequest:
-    """Checks the arguments of `generate`, which describes them.
+    """Checks the arguments of `generate`, where they are documented, and returns a request.
 
     Raises:
-        ConfigError: An argument breaks its rule.
+        ConfigError: An argument is invalid.
     """
     max_new_tokens = search_options.most_new_tokens("max_new_tokens", max_new_tokens)
     beam_size = search_options.beam_size("beam_size", beam_size)
@@ -139,7 +139,7 @@ def make_request(
 
 
 def token_ids(name: str, value: Any) -> tuple[int, ...]:
-    """Returns an argument that is a token id or a list of them."""
+    """Returns a tuple of token ids from a token id or a list of token ids."""
     try:
         ids = np.atleast_1d(np.asarray(value if np.ndim(value) else [value]))
     except ValueError:
@@ -150,7 +150,7 @@ def token_ids(name: str, value: Any) -> tuple[int, ...]:
 
 
 def rows_of(name: str, lists: Any) -> list[np.ndarray]:
-    """Returns the rows of token ids of a list of lists or an array."""
+    """Returns the rows of a list of lists of token ids, or of an array."""
     if hasattr(lists, "shape"):
         lists = ops.convert_to_numpy(lists)
     try:
@@ -167,7 +167,7 @@ def rows_of(name: str, lists: Any) -> list[np.ndarray]:
 def _left_padded(
     prompts: Any, padding_id: int | None
 ) -> Annotated[np.ndarray, "int32 (batch, length)"]:
-    """Returns prompts that end together, with `NO_TOKEN` before the shorter ones."""
+    """Returns prompts, padded on the left with `NO_TOKEN`."""
     rows = rows_of("prompts", prompts)
     if padding_id is not None and hasattr(prompts, "shape"):
         rows = [_without_padding(row, padding_id) for row in rows]
@@ -180,7 +180,7 @@ def _left_padded(
 
 
 def _without_padding(row: np.ndarray, padding_id: int) -> np.ndarray:
-    """Returns a row from its first to its last token that is not padding."""
+    """Returns a row without padding at its start and end."""
     (places,) = np.nonzero(row != padding_id)
     return row[places[0] : places[-1] + 1] if len(places) else row[:0]
 

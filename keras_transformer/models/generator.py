@@ -1,4 +1,4 @@
-"""Searches with a model, compiled once for each set of options."""
+"""Runs searches with a model, compiled once for each set of options."""
 
 import math
 import warnings
@@ -24,12 +24,12 @@ from .generation_request import NO_TOKEN, GenerationRequest, rows_of
 from .transformer import Transformer
 from .ways_to_decode import decodable_of, full_passes_for_padding
 
-# JAX compiles for each shape: lengths of prompts are rounded up to a multiple of this.
+# JAX compiles for each shape, so prompt lengths are rounded up to a multiple of this.
 _LENGTH_BUCKET = 32
 
 
 class _Limits(NamedTuple):
-    """What is known about the inputs of a model; None if nothing is.
+    """Limits of the inputs of a model; None if a limit is not known.
 
     Attributes:
         vocab_size: the number of token ids of the target.
@@ -51,11 +51,11 @@ class _Limits(NamedTuple):
             return cls(model.vocab_size, target.max_length, source.vocab_size, source.max_length)
         if isinstance(decodable, (FunctionalDecoder, FullPassDecoder)):
             return cls(decodable.vocab_size, decodable.max_length)
-        # Other models may say how many tokens they know.
+        # Other models may have an attribute `vocab_size`.
         return cls(getattr(decodable, "vocab_size", None))
 
     def check(self, request: GenerationRequest) -> None:
-        """Raises a ConfigError if a request does not fit."""
+        """Raises a ConfigError if a request exceeds the limits."""
         for array in tree.flatten(() if request.source is None else request.source):
             num_prompts = len(request.prompts)
             rule = f"an array with a row for each of {num_prompts} prompts"
@@ -89,10 +89,10 @@ def _check_token_ids(name: str, ids: Any, vocab_size: int | None) -> None:
 
 
 class Generator:
-    """The searches of a model, which it does not keep alive.
+    """The compiled searches of a model. It keeps only a weak reference to the model.
 
     Warns:
-        UserWarning: All positions are computed for each new token. Once for each model.
+        UserWarning: Each new token requires a full pass. Shown once for each model.
     """
 
     def __init__(self, model: Any) -> None:
@@ -108,9 +108,9 @@ class Generator:
         self._compiled: dict[Any, Callable[..., Any]] = {}
 
     def search(self, request: GenerationRequest) -> Hypotheses:
-        """Returns the best text of each prompt, as NumPy arrays."""
+        """Returns the best text for each prompt, as NumPy arrays."""
 
-        # A compiled function is kept, and must not keep these inputs.
+        # A compiled function stays in memory, and must not keep these inputs alive.
         options = request._replace(inputs={})
 
         def search(decodable: Any, inputs: dict[str, Any]) -> Hypotheses:
@@ -122,11 +122,11 @@ class Generator:
     def stream(
         self, request: GenerationRequest, padding_id: int
     ) -> Iterator[Annotated[np.ndarray, "int32 (batch,)"]]:
-        """Returns an iterator over the positions, of the new tokens of all texts.
+        """Returns an iterator that yields the new tokens of all texts at each position.
 
         Args:
             request: for greedy search or sampling.
-            padding_id: what follows the end of a text.
+            padding_id: the token after the end of a text.
         """
 
         # As in `search`.
@@ -138,7 +138,7 @@ class Generator:
             def extend(active: Any, position: Tensor) -> tuple[Any, Any]:
                 lengths = active.results.lengths
                 active, tokens = search.extend(choose, position, active)
-                # A text has no tokens that the model gives the probability NaN.
+                # A token with the probability NaN does not belong to the text.
                 is_possible = active.results.log_probs > -math.inf
                 is_new = ops.logical_and(active.results.lengths > lengths, is_possible)
                 tokens = ops.squeeze(ops.where(is_new, tokens, padding_id), 1)
@@ -168,24 +168,24 @@ class Generator:
         function: Callable[..., Any],
         request: GenerationRequest,
     ) -> tuple[Callable[..., Any], dict[str, Any]]:
-        """Checks a request; returns a function that is compiled once, and its inputs.
+        """Checks a request. Returns a function that is compiled once, and its inputs.
 
         Args:
-            kind: what the function computes.
+            kind: a hashable key for the kind of function.
             compile: `compiled` or `compiled_steps`.
             function: takes a `Decodable` and the inputs of the request.
-            request: what is asked for.
+            request: the request.
         """
         self._limits.check(request)
         inputs, full_passes = request.inputs, self._full_passes_for(request)
         if full_passes is not None:
-            # This also builds a model that was never called.
+            # This also builds a model that has not been called yet.
             full_passes.examine(request.prompts, request.source, request.max_new_tokens)
         elif keras.backend.backend() == "jax":
             missing = -request.prompts.shape[1] % _LENGTH_BUCKET
             prompts = np.pad(request.prompts, ((0, 0), (missing, 0)), constant_values=NO_TOKEN)
             inputs = inputs | {"prompts": prompts}
-        # Quantization and LoRA give a model other variables.
+        # Quantization and LoRA change the variables of a model.
         variables = list(getattr(self._find_model(), "variables", []))
         is_fixed = full_passes is not None
         shapes = tree.map_structure(
@@ -206,7 +206,7 @@ class Generator:
         return self._compiled[key], inputs
 
     def _full_passes_for(self, request: GenerationRequest) -> FullPassDecoder | None:
-        """Returns the decoder if a request needs full passes, and warns once."""
+        """Returns a decoder if a request needs full passes, and warns once; otherwise None."""
         full_passes = self._full_passes
         if full_passes is None:
             forbidden_ids = request.constraints.forbidden_ids
@@ -214,12 +214,12 @@ class Generator:
                 self._find_model(), self._find_decodable(), request.prompts, forbidden_ids
             )
         if full_passes is not None and self._full_passes is None:
-            # One decoder serves all requests: it remembers what it has examined.
+            # Use the same decoder for all requests, because it stores the lengths it has examined.
             self._for_padding = self._for_padding or full_passes
             full_passes = self._for_padding
         if full_passes is not None and not self._has_warned:
             self._has_warned = True
-            # The caller of `generate` or `stream_tokens`.
+            # The warning points to the caller of `generate` or `stream_tokens`.
             warn_of_full_passes(self._find_model(), full_passes.reason, stacklevel=6)
         return full_passes
 
@@ -263,7 +263,7 @@ class Generator:
         repetition_penalty: float | Tensor = 1.0,
         **sampling: Any,
     ) -> tuple[SingleHypothesisSearch[Any], Choose, Any]:
-        """Returns the search that `_search` runs, how it chooses tokens, and the first state."""
+        """Returns a search for one hypothesis, its function that chooses tokens, and its state."""
         step, state = decodable.start_decoding(source, 1, request.max_new_tokens, prompts[:, :-1])
         search = SingleHypothesisSearch(
             step,
@@ -281,24 +281,24 @@ class Generator:
         return search, choose, state
 
 
-# A model's weights may change between two calls; its graph cannot.
+# Generators can be reused: between calls, only the weights of a model change, not its graph.
 _GENERATORS: "weakref.WeakKeyDictionary[Any, Generator]" = weakref.WeakKeyDictionary()
 
 
 def generator_of(model: Any) -> Generator:
-    """Returns the searches of a model, which are kept as long as the model."""
+    """Returns the generator of a model, which exists as long as the model."""
     if model not in _GENERATORS:
         _GENERATORS[model] = Generator(model)
     return _GENERATORS[model]
 
 
 def warn_of_full_passes(model: Any, reason: str, stacklevel: int = 3) -> None:
-    """Warns that all positions are computed for each new token.
+    """Warns that each new token requires a full pass.
 
     Args:
         model: keras.Model.
         reason: str.
-        stacklevel: int. Defaults to 3: the warning names the caller of the caller.
+        stacklevel: int. Defaults to 3: the warning points to the caller of the caller.
     """
     warnings.warn(
         f"{model.name!r} computes all positions for each new token, without caches: {reason}. "

@@ -1,9 +1,9 @@
-"""Decoding one token of every hypothesis at a time, at a cost that grows with the prefix in
-attention only.
+"""Decodes one token per step with caches, so that only attention slows down as the prefix grows.
 
-No key or value is copied when a beam search reorders its hypotheses. The caches keep the entries of
-all hypotheses of all steps where they were written; each hypothesis carries a mask of the entries
-of its ancestors. A prefix is written once, before the first step, and is an ancestor of all.
+A beam search reorders its hypotheses without copying keys or values. The caches keep the entries of
+all hypotheses of all steps where they were written. Each hypothesis has a mask that selects the
+entries of its ancestors. A prefix is written once, before the first step, and every hypothesis
+attends to it.
 """
 
 import functools
@@ -21,16 +21,16 @@ from .functional_graph import author_of_call
 
 
 class DecoderState(NamedTuple):
-    """What is known between two steps. Every tensor has one row for each sequence.
+    """The state between two steps. Every tensor has one row per sequence.
 
     Attributes:
-        is_ancestor: for each hypothesis, whether an entry of the caches belongs to an ancestor or
-            to itself; () if all entries do.
-        caches: any nest of caches. The entries of the prefix come first; after them, the entry of a
-            hypothesis at a position is number `position * beam_size + hypothesis`.
+        is_ancestor: whether a cache entry belongs to the hypothesis itself or to an ancestor; () if
+            all entries do.
+        caches: any nest of caches. The entries of the prefix come first. After them, the entry of a
+            hypothesis at a position has the index `position * beam_size + hypothesis`.
         source: any nest of tensors, which the model's step reads.
-        first_positions: int32 (batch, 1), where in the sequence position 0 of the search is; ()
-            without a prefix.
+        first_positions: int32 (batch, 1), the position in the sequence of the search's position 0;
+            () without a prefix.
     """
 
     is_ancestor: Annotated[Tensor, "bool (batch, beam_size, number of entries)"] | tuple[()]
@@ -39,22 +39,22 @@ class DecoderState(NamedTuple):
     first_positions: Tensor | tuple[()]
 
 
-# Writes a prefix if `parents` is None, and computes no logits then; otherwise see
-# `keras_transformer.decoding.Step`.
+# Like `keras_transformer.decoding.Step`, but if `parents` is None, the step writes a prefix to the
+# caches and computes no logits.
 DecoderStep = Callable[[Tensor, Tensor | None, Dimension, DecoderState], tuple[Any, DecoderState]]
 
 
 class NewPositions(NamedTuple):
-    """Positions that a step computes: one of every hypothesis, or those of a prefix.
+    """The positions that a step computes: the next position of every hypothesis, or a prefix.
 
     Attributes:
-        first_entry: the number of the first entry that is written.
-        mask: the entries that each position may attend to, before a layer applies its sliding
-            window; () for all.
-        position_ids: the places of the positions in their sequences.
-        entry_position_ids: returns the position ids of the entries, (batch, number of entries), or
-            (1, number of entries) if all sequences have the same. It is a function since few layers
-            need them.
+        first_entry: the index of the first new cache entry.
+        mask: the entries that each position attends to, before a layer applies its sliding window;
+            () for all entries.
+        position_ids: the positions in the sequence.
+        entry_position_ids: function that returns the position ids of the entries, (batch, number of
+            entries), or (1, number of entries) if all sequences have the same ids. Few layers need
+            them.
     """
 
     first_entry: Dimension
@@ -63,7 +63,7 @@ class NewPositions(NamedTuple):
     entry_position_ids: Callable[[], Tensor]
 
     def arguments_for(self, layer: Any) -> dict[str, Any]:
-        """Returns the arguments for the `step` of a layer that are about positions."""
+        """Returns the position arguments for the `step` method of a layer."""
         mask = None if isinstance(self.mask, tuple) else self.mask
         arguments: dict[str, Any] = dict(position=self.first_entry, mask=mask)
         if layer.needs_position_ids:
@@ -73,7 +73,7 @@ class NewPositions(NamedTuple):
 
 
 class CacheEntries(NamedTuple):
-    """Knows which entries of the caches belong to which hypotheses and positions.
+    """The mapping from cache entries to hypotheses and positions.
 
     The fields are arguments of `Decodable.start_decoding`.
     """
@@ -90,30 +90,30 @@ class CacheEntries(NamedTuple):
 
         Args:
             step: the model's step, which writes the prefix.
-            init_caches: takes a batch size and a number of entries, or None for caches that grow;
-                returns a nest of empty caches.
+            init_caches: function of the batch size and the number of entries, or None for caches
+                that grow. It returns a nest of empty caches.
             source: see `DecoderState`.
         """
         batch_size, beam_size, max_length, prefix = self
         num_entries = None if max_length is None else max_length * beam_size
         if prefix is None and beam_size == 1 and num_entries is None:
-            # Every entry was written by an ancestor of the only hypothesis.
+            # There is only one hypothesis, so all entries belong to its ancestors.
             return DecoderState((), init_caches(batch_size, None), source, ())
-        # Without a length there are 0 entries, a size as unknown as the batch size, so that a loop
-        # may change it.
+        # Without a maximum length, there are 0 entries. Unless the batch size is static, this size
+        # is not static either, so that a loop may change it.
         no_ancestor = ops.zeros(
             (batch_size, beam_size, 0 * batch_size if num_entries is None else num_entries), "bool"
         )
         if prefix is None:
             return DecoderState(no_ancestor, init_caches(batch_size, num_entries), source, ())
         is_token = prefix >= 0
-        # Not `ops.repeat`, which loses the static beam size.
+        # `ops.repeat` would lose the static beam size.
         is_ancestor = ops.concatenate(
             [ops.concatenate([is_token[:, None]] * beam_size, axis=1), no_ancestor], axis=2
         )
         num_tokens = ops.sum(ops.cast(is_token, "int32"), axis=1, keepdims=True)
-        # Attention reads only the prefix; where the caches are of fixed size, room for the steps
-        # comes after it.
+        # Write the prefix to caches of its own length. If caches have a fixed size, append room for
+        # the steps afterwards.
         caches = init_caches(batch_size, None if num_entries is None else ops.shape(prefix)[1])
         state = DecoderState(is_ancestor, caches, source, num_tokens)
         _, written = step(ops.maximum(ops.cast(prefix, "int32"), 0), None, 0, state)
@@ -129,8 +129,10 @@ class CacheEntries(NamedTuple):
         position: Dimension,
         state: DecoderState,
     ) -> NewPositions:
-        """Returns the positions that a `DecoderStep` computes; their mask is the `is_ancestor` of
-        its next state."""
+        """Returns the positions that a `DecoderStep` computes.
+
+        Their mask is `is_ancestor` in the next state.
+        """
         beam_size = self.beam_size
         prefix_length = None if self.prefix is None else ops.shape(self.prefix)[1]
         if parents is None:
@@ -162,8 +164,7 @@ class CacheEntries(NamedTuple):
     def _with_own_entries(
         self, is_ancestor: Tensor | tuple[()], parents: Tensor, first_entry: Dimension
     ) -> Tensor | tuple[()]:
-        """Returns what hypotheses may attend to: the ancestors of their parents, and the entries
-        that they write."""
+        """Returns a mask of the entries of the parents, and of the new entry of each hypothesis."""
         if isinstance(is_ancestor, tuple):
             return ()
         is_ancestor = gather_in_rows(is_ancestor, parents)
@@ -186,11 +187,11 @@ def decoder_step(
     entries: CacheEntries,
     candidates: Annotated[Tensor, "int32 (number of candidates,)"] | None = None,
 ) -> DecoderStep:
-    """Returns the step of an embedding, a decoder and a projection to logits of all tokens, or of
-    the candidates.
+    """Returns a step that applies an embedding, a decoder and a projection to logits.
 
-    The source of its state is a tuple of what `decoder.project_source` returns and of the source's
-    mask. The projection has a `kernel` (d_model, vocab_size) and a `bias` (vocab_size,) or None.
+    With `candidates`, it computes only the logits of these tokens. The `source` in the state is a
+    tuple of the result of `decoder.project_source` and the source mask. The projection has a
+    `kernel` (d_model, vocab_size) and a `bias` (vocab_size,) or None.
     """
     logits_of = _logits_function(output_projection, decoder.compute_dtype, candidates)
     num_candidates = None if candidates is None else last_size(candidates)
@@ -222,12 +223,14 @@ def decoder_step(
 def _logits_function(
     output_projection: keras.layers.Layer, compute_dtype: str, candidates: Tensor | None
 ) -> Callable[[Tensor], Tensor]:
-    """Returns the function from hidden states (rows, d_model) to float32 logits (rows, vocab_size
-    or candidates)."""
+    """Returns a function from hidden states (rows, d_model) to float32 logits (rows, vocab_size).
+
+    With candidates, the logits are (rows, number of candidates).
+    """
     is_known = author_of_call(output_projection) in (keras.layers.Dense, TiedProjection)
     if output_projection.quantization_mode or not is_known:
-        # A quantized kernel holds integers, and only the layer knows their scales; only a layer
-        # with its own `call` knows what that does.
+        # Call the layer: a quantized kernel holds integers, whose scales only the layer knows, and
+        # a layer may have its own `call`.
         def logits_of_layer(rows: Tensor) -> Tensor:
             logits = ops.cast(output_projection(rows), "float32")
             return logits if candidates is None else ops.take(logits, candidates, axis=1)
@@ -238,8 +241,8 @@ def _logits_function(
     else:
         kernel = ops.convert_to_tensor(output_projection.kernel)
         kernel = kernel if candidates is None else ops.take(kernel, candidates, axis=1)
-    # Cast (and transpose) the kernel once for all steps: for few rows that takes longer than the
-    # product.
+    # Cast (and transpose) the kernel once for all steps, because for few rows this takes longer
+    # than the product.
     kernel = ops.cast(kernel, compute_dtype)
     bias = output_projection.bias
     if bias is not None:

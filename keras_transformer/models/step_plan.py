@@ -1,4 +1,4 @@
-"""A functional model divided into what is computed once and what each step computes."""
+"""Divides the calls of a functional model: some are computed once, the others in each step."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,26 +16,29 @@ STOCK_ATTENTION = (layers.MultiHeadAttention, layers.GroupQueryAttention)
 
 
 def has_steps(operation: keras.Operation) -> bool:
-    """Returns whether a layer can compute some positions from a cache of the others: whether it has
-    the methods `init_cache` and `step`, and `needs_position_ids`, as `DecoderLayer` has."""
+    """Returns whether a layer can decode step by step.
+
+    Such a layer has the methods `init_cache` and `step`, and the property `needs_position_ids`, as
+    `DecoderLayer` does.
+    """
     return all(hasattr(type(operation), name) for name in _STEP_METHODS)
 
 
 def is_cached(call: Call) -> bool:
-    """Returns whether positions attend to others, which a cache can hold."""
+    """Returns whether the call is self-attention that can use a cache."""
     return has_steps(call.operation) or type(call.operation) in STOCK_ATTENTION
 
 
 class StepPlan:
-    """Which calls of a functional model depend on the target, and which only on its source.
+    """The calls of a functional model, divided by whether they depend on the target.
 
     Attributes:
         graph: all calls.
-        target: keras.KerasTensor, the input for the token ids that are generated.
+        target: keras.KerasTensor, the input for the token ids to generate.
         sources: the other inputs.
-        source_calls: the calls that do not depend on the target; they are computed once.
-        step_calls: the calls that do; each step computes them.
-        cached_calls: the step calls in which positions attend to others.
+        source_calls: the calls that do not depend on the target. They are computed once.
+        step_calls: the calls that depend on the target. They are computed in each step.
+        cached_calls: the step calls in which positions attend to other positions.
     """
 
     def __init__(self, graph: FunctionalGraph, target: Any) -> None:
@@ -49,12 +52,12 @@ class StepPlan:
         self.cached_calls = [call for call in self.step_calls if is_cached(call)]
 
     def _divided(self, calls: Sequence[Call]) -> Iterator[Call]:
-        """Yields the parts of the models that depend on the target; a step computes each part.
+        """Yields the calls, with the parts of nested models that depend on the target.
 
-        Models that do not depend on it are called as a whole.
+        Nested models that do not depend on the target are called as a whole.
         """
         for call in calls:
-            # Keras passes the masks of the inputs, in their nest.
+            # Keras passes the masks of the inputs, in the same nest.
             masks = [m for m in tree.flatten(call.arguments.get("mask")) if m is not None]
             masks_padding = all(self.masks_padding(mask) for mask in masks)
             if call.parts and masks_padding and self.depends_on_target(call.inputs):
@@ -67,7 +70,7 @@ class StepPlan:
         return any(id(tensor) in self._of_target for tensor in keras_tensors(tensors))
 
     def masks_padding(self, mask: Any) -> bool:
-        """Returns whether a mask is `target != padding_id`, which `padding_ids` has."""
+        """Returns whether a mask is `target != padding_id`, with an id from `padding_ids`."""
         return self._masked_id(mask) is not None
 
     def _masked_id(self, mask: Any) -> int | None:
@@ -80,8 +83,7 @@ class StepPlan:
 
     @property
     def padding_ids(self) -> set[int]:
-        """The token ids that the model masks. Steps mask nothing, so that their tokens must be
-        others."""
+        """The token ids that the model masks. Steps do not mask, so these ids must not occur."""
         embeddings = [c.operation for c in self.step_calls if c.first_argument is self.target]
         ids = {e.padding_id for e in embeddings if isinstance(e, PositionalEmbedding)}
         ids |= {0 for e in embeddings if isinstance(e, layers.Embedding) and e.mask_zero}
@@ -91,7 +93,7 @@ class StepPlan:
 
     @property
     def constants(self) -> list[Tensor]:
-        """What layers and operations without a cache read that does not depend on the target."""
+        """Inputs of step calls without a cache that do not depend on the target."""
         tensors = [t for call in self.step_calls if not is_cached(call) for t in call.inputs]
         constants = {id(t): t for t in tensors if not self.depends_on_target(t)}
         return list(constants.values())
@@ -107,8 +109,7 @@ class StepPlan:
 
     @property
     def max_length(self) -> int | None:
-        """The number of learned positions from the first one of the target on, None if there are
-        none."""
+        """The number of learned positions that the target can use, or None without a limit."""
         lengths = [
             call.operation.max_length - call.start_index
             for call in self.step_calls
@@ -127,8 +128,8 @@ class StepPlan:
 
 
 def _keeps_values(operation: keras.Operation) -> bool:
-    """Returns whether an operation changes at most the type of its input, as after a softmax in
-    mixed precision."""
+    """Returns whether an operation changes nothing but the dtype, as after a softmax in mixed
+    precision."""
     if isinstance(operation, layers.Activation):
         return operation.activation is keras.activations.linear
     return isinstance(operation, layers.Identity) or is_one_of(
@@ -137,7 +138,7 @@ def _keeps_values(operation: keras.Operation) -> bool:
 
 
 def values_of(nest: Any, values: dict[int, Any]) -> Any:
-    """Returns a nest with the values of its symbolic tensors, which are found by their ids."""
+    """Returns a nest in which values, found by id, replace the symbolic tensors."""
     return tree.map_structure(
         lambda value: values[id(value)] if keras.utils.is_keras_tensor(value) else value, nest
     )

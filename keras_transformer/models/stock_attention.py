@@ -1,4 +1,4 @@
-"""Causal self-attention of a layer of Keras, one position at a time."""
+"""Causal self-attention of a Keras layer, one position at a time."""
 
 from typing import Any
 
@@ -12,8 +12,10 @@ from ..tensors import Dimension, Tensor
 
 
 class StockAttention:
-    """The methods of our own layers with a `step`, for `keras.layers.MultiHeadAttention` and
-    `keras.layers.GroupQueryAttention`."""
+    """A wrapper that adds `init_cache` and `step` to an attention layer of Keras.
+
+    It supports `keras.layers.MultiHeadAttention` and `keras.layers.GroupQueryAttention`.
+    """
 
     def __init__(self, layer: Any) -> None:
         self._projections = projections_of(layer)
@@ -22,7 +24,7 @@ class StockAttention:
         num_heads = config.get("num_key_value_heads", config.get("num_heads"))
         self._cache_sizes = num_heads, key_dim, config.get("value_dim", key_dim)
         self._dtype = layer.compute_dtype
-        # Keras has it from 3.15 on.
+        # Keras has sliding windows since release 3.15.
         self._sliding_window = config.get("sliding_window")
 
     @property
@@ -41,9 +43,9 @@ class StockAttention:
         position_ids: Any = None,
         entry_position_ids: Any = None,
     ) -> tuple[Tensor, Cache]:
-        # Copy to drop the mask, about which the projections would warn.
+        # Copy to drop the Keras mask, since the projections would warn about it.
         hidden = ops.copy(hidden)
-        # Keras has heads after positions, caches before them.
+        # In Keras, heads come after positions; in caches, before them.
         queries = ops.swapaxes(self._projections["query"](hidden), 1, 2)
         keys = ops.swapaxes(self._projections["key"](hidden), 1, 2)
         values = ops.swapaxes(self._projections["value"](hidden), 1, 2)

@@ -1,24 +1,24 @@
-"""Which models are decoded how. This module decides it, and nothing else does.
+"""Decides how to decode with a model; no other module makes this decision.
 
-A model is decoded in the first of these ways that is certain to give the tokens of `model(ids)`:
+The first way that is certain to return the same tokens as `model(ids)` is used:
 
-1. By its own `start_decoding`, as a `Transformer` has it. A subclass with its own `call` must
-   define `start_decoding` too.
-2. Step by step, with caches (`FunctionalDecoder`): a functional or sequential model, with the
-   models inside it, whose calls are all known. Self-attention is computed from a cache by layers
-   that have the method `step`; all other layers and operations must treat each position by itself.
-3. By full passes (`FullPassDecoder`): every other model from token ids to logits. Each step calls
-   the model with all tokens so far. A warning says why.
+1. The model's own `start_decoding`, as in `Transformer`. A subclass with its own `call` must also
+   define `start_decoding`.
+2. Steps with caches (`FunctionalDecoder`), for a functional or sequential model, including its
+   nested models, if all its calls are known. Layers with a method `step` compute self-attention
+   from a cache. All other layers and operations must be position-wise.
+3. Full passes (`FullPassDecoder`), for every other model from token ids to logits. Each step calls
+   the model with all tokens so far. A warning gives the reason.
 
-A model that masks padding is decoded step by step only if no padding is in the prompts or among
-the tokens that may be generated: steps mask nothing (`full_passes_for_padding`).
+Steps do not mask padding. A model that masks padding is decoded step by step only if the prompts
+contain no padding and no padding can be generated (`full_passes_for_padding`).
 
-What is known about a layer holds for the class that defines its `call`. A subclass with its own
-`call` is another layer: it has a `step` only if it, or a subclass of it, defines `step`, and it
-treats each position by itself only if it says so: with the class attribute
-`is_position_wise = True`. What is known about a layer must also hold for the layers inside it.
-Activation functions count as element-wise, or as a softmax over the features. A method that our
-layers use in calls and in steps alike, such as `apply_sublayers`, may be overridden.
+Known facts about a layer apply to the class that defines its `call`. A subclass with its own `call`
+counts as another layer: its `step` is used only if the subclass, or a class derived from it,
+defines `step`, and it counts as position-wise only with the class attribute
+`is_position_wise = True`. The facts must also apply to its sublayers. Activation functions count as
+element-wise, or as a softmax over the features. You may override methods that our layers use both
+in calls and in steps, such as `apply_sublayers`.
 """
 
 import inspect
@@ -63,7 +63,7 @@ from .functional_graph import (
 from .step_plan import STOCK_ATTENTION, StepPlan, has_steps, is_cached
 from .transformer import Transformer
 
-# Layers that treat each position by itself, if their inputs have features.
+# Layers that are position-wise if their inputs have a feature axis.
 _POSITION_WISE_LAYERS: tuple[type, ...] = (
     layers.Activation, layers.ActivityRegularization, layers.Add, layers.AlphaDropout,
     layers.Average, layers.Dense, layers.Dropout, layers.ELU, layers.Embedding,
@@ -71,16 +71,16 @@ _POSITION_WISE_LAYERS: tuple[type, ...] = (
     layers.Minimum, layers.Multiply, layers.ReLU, layers.Rescaling, layers.Subtract,
     Dropout, LayerNormalization, TiedProjection,
 )  # fmt: skip
-if hasattr(layers, "ReversibleEmbedding"):  # from Keras 3.15 on
+if hasattr(layers, "ReversibleEmbedding"):  # since Keras 3.15
     _POSITION_WISE_LAYERS += (layers.ReversibleEmbedding,)
-# Layers that do so if all layers inside them do.
+# Layers that are position-wise if all their sublayers are.
 _COMPOUND_LAYERS = (FeedForward, Residual, keras.Sequential)
-# Layers that do so if they work along the last axis.
+# Layers that are position-wise if they work along the last axis.
 _LAST_AXIS_LAYERS = (
     layers.BatchNormalization, layers.Concatenate, layers.LayerNormalization,
     layers.RMSNormalization, layers.Softmax, layers.UnitNormalization,
 )  # fmt: skip
-# Layers that compute each position from its token, or its features, and from its position id.
+# Layers that compute each position from its position id and its token or features.
 _POSITION_LAYERS = (PositionalEmbedding, PositionalEncoding)
 _ELEMENT_WISE_FUNCTIONS = (
     ops.abs, ops.absolute, ops.add, ops.cast, ops.celu, ops.clip, ops.cos, ops.divide, ops.elu,
@@ -98,12 +98,11 @@ _MASKS_OF_THE_TARGET = ("mask", "target_mask", "query_mask", "value_mask", "key_
 
 
 def decodable_of(model: Any) -> Decodable[Any]:
-    """Returns an object that decodes with a model: the model, a `FunctionalDecoder` or a
-    `FullPassDecoder`.
+    """Returns a `Decodable`: the model itself, a `FunctionalDecoder` or a `FullPassDecoder`.
 
     Raises:
-        ConfigError: The model is neither a Keras model nor a `Decodable`, or a functional model of
-            other outputs than logits (batch, length, vocab_size).
+        ConfigError: The model is neither a Keras model nor a `Decodable`, or it is a functional
+            model whose output is not logits (batch, length, vocab_size).
     """
     if hasattr(model, "start_decoding"):
         if not isinstance(model, keras.Layer) or _is_defined_with_call("start_decoding", model):
@@ -134,14 +133,15 @@ def decodable_of(model: Any) -> Decodable[Any]:
 def full_passes_for_padding(
     model: Any, decodable: Any, prompts: np.ndarray, forbidden_ids: Sequence[int]
 ) -> FullPassDecoder | None:
-    """Returns a decoder for a model that is decoded step by step, but might meet a token that it
-    masks as padding; None if it cannot.
+    """Returns a `FullPassDecoder` if a token may occur that the model masks as padding, or None.
+
+    Steps do not mask padding, so they would return other tokens than the model.
 
     Args:
-        model: what `generate` is given.
+        model: the argument of `generate`.
         decodable: from `decodable_of`.
         prompts: int32 (batch, length).
-        forbidden_ids: the tokens that are not generated.
+        forbidden_ids: tokens that are never generated.
     """
     plan = decodable.plan if isinstance(decodable, FunctionalDecoder) else None
     padding_ids = set() if plan is None else plan.padding_ids
@@ -157,9 +157,9 @@ def full_passes_for_padding(
 
 
 def _find_target(graph: FunctionalGraph) -> tuple[Tensor | None, str]:
-    """Returns the input from which the first causal layer is computed, or None and the reason."""
+    """Returns the input that the first causal layer depends on, or None and the reason."""
     causal = [call for call in graph.smallest_calls if is_cached(call) and _is_causal(call)]
-    # An encoder may attend to its own past, too, but only a decoder attends to a source.
+    # An encoder may be causal, too, but only a decoder attends to a source.
     with_source = [call for call in causal if call.arguments.get("source") is not None]
     first = next(iter(with_source + causal), None)
     if first is None:
@@ -171,12 +171,12 @@ def _find_target(graph: FunctionalGraph) -> tuple[Tensor | None, str]:
 
 
 def _is_causal(call: Call) -> bool:
-    # A layer with a step is causal unless its call can be told not to be.
+    # A layer with a `step` is causal, unless its call has an argument that says otherwise.
     return call.arguments.get("use_causal_mask", True) is True
 
 
 def _reasons_against_steps(plan: StepPlan) -> Iterator[str]:
-    """Yields why steps are not certain to equal a call, of the calls that depend on the target."""
+    """Yields reasons why steps may not compute the same as a single call of the model."""
     if not plan.depends_on_target(plan.graph.output):
         yield "its output does not depend on its causal layers"
     for call in plan.cached_calls:
@@ -191,7 +191,7 @@ def _reasons_against_steps(plan: StepPlan) -> Iterator[str]:
 
 
 def _reasons_against_cache(plan: StepPlan, call: Call) -> Iterator[str]:
-    """Yields the reasons in the layer of a call with a cache, and in the arguments of the call."""
+    """Yields reasons in the layer and in the arguments of a call with a cache."""
     layer = call.operation
     if type(layer) not in STOCK_ATTENTION:
         yield from _reasons_against_layer(layer)
@@ -211,7 +211,7 @@ def _reasons_against_cache(plan: StepPlan, call: Call) -> Iterator[str]:
         elif name == "training" or parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
             is_known = not value
         else:
-            # Biases, other masks, and whatever a later release or a subclass adds.
+            # Biases, other masks, and arguments that later releases or subclasses add.
             is_known = value is parameters[name].default
         if not is_known:
             shown = "a tensor" if hasattr(value, "shape") else repr(value)
@@ -221,14 +221,14 @@ def _reasons_against_cache(plan: StepPlan, call: Call) -> Iterator[str]:
 
 
 def _reasons_against_layer(layer: keras.Layer) -> Iterator[str]:
-    """Yields why `step` of a layer may differ from its call."""
+    """Yields reasons why a layer's `step` may not compute the same as its call."""
     shown = f"{layer.name!r} ({type(layer).__name__})"
     if not has_steps(layer):
         yield f"layer {shown} has no method step"
         return
     if not _is_defined_with_call("step", layer):
         yield f"layer {shown} overrides call without step"
-    # Whoever writes a step decides which layers it uses.
+    # Check the sublayers that our own steps use. The author of another step is responsible for it.
     author = author_of("step", type(layer))
     if author is MultiHeadAttention:
         yield from _reasons_against_parts(layer, stepped=[])
@@ -245,7 +245,7 @@ def _reasons_against_layer(layer: keras.Layer) -> Iterator[str]:
 
 
 def _reasons_against_cross_attention(attention: keras.Layer) -> Iterator[str]:
-    """Yields why `attend` of an attention may differ from its call."""
+    """Yields reasons why an attention layer's `attend` may not compute the same as its call."""
     for name in ("project_key_value", "attend"):
         has_method = hasattr(type(attention), name)
         if not has_method or not _is_defined_with_call(name, attention):
@@ -253,7 +253,7 @@ def _reasons_against_cross_attention(attention: keras.Layer) -> Iterator[str]:
             yield f"layer {shown} overrides call without {name}"
     if author_of_call(attention) is MultiHeadAttention:
         if attention.needs_position_ids:
-            # `attend` is not told at which positions the new ones are.
+            # `attend` does not receive the positions of the new tokens.
             yield f"layer {attention.name!r} has positions in its attention to a source"
         yield from _reasons_against_parts(attention, stepped=[])
 
@@ -261,13 +261,13 @@ def _reasons_against_cross_attention(attention: keras.Layer) -> Iterator[str]:
 def _reasons_against_parts(
     layer: keras.Layer, stepped: list[keras.Layer], checked: list[keras.Layer] | None = None
 ) -> Iterator[str]:
-    """Yields the reasons in the layers inside of one of our layers.
+    """Yields reasons in the sublayers of a layer of this package.
 
     Args:
-        layer: one of our layers with a step.
-        stepped: the layers inside whose `step` is called.
-        checked: layers inside that need no check. Each of the others is called with the new
-            positions.
+        layer: a layer of this package with a `step`.
+        stepped: sublayers whose `step` is called.
+        checked: sublayers that need no check. All other sublayers are called with the new
+            positions, so they must be position-wise.
     """
     for part in stepped:
         yield from _reasons_against_layer(part)
@@ -279,8 +279,7 @@ def _reasons_against_parts(
 
 
 def _is_defined_with_call(name: str, layer: keras.Operation) -> bool:
-    """Returns whether the class that defines a method, or an attribute, is the one that defines
-    `call`, or a subclass of it."""
+    """Returns whether an attribute is defined in the same class as `call`, or in a subclass."""
     return issubclass(author_of(name, type(layer)), author_of_call(layer))
 
 
@@ -290,9 +289,8 @@ def _says_position_wise(layer: keras.Operation) -> bool:
 
 
 def is_position_wise(layer: keras.Layer) -> bool:
-    """Returns whether a layer inside of another one is known to treat each position by itself,
-    with features on the last axis."""
-    # A scheme is given the positions.
+    """Returns whether a sublayer is known to be position-wise, with features on the last axis."""
+    # A position scheme receives the positions.
     if _says_position_wise(layer) or isinstance(layer, PositionScheme):
         return True
     author = author_of_call(layer)
@@ -309,7 +307,7 @@ def _axes_of(operation: keras.Operation) -> list[int]:
 
 
 def _reasons_against_position_ids(plan: StepPlan, call: Call) -> Iterator[str]:
-    """Yields the reasons in a call that a step gives position ids."""
+    """Yields reasons in a call that receives position ids from a step."""
     layer = call.operation
     is_known = author_of_call(layer) in _POSITION_LAYERS
     if not is_known and not _says_position_wise(layer):
@@ -321,11 +319,11 @@ def _reasons_against_position_ids(plan: StepPlan, call: Call) -> Iterator[str]:
 
 
 def _is_position_wise_call(plan: StepPlan, call: Call) -> bool:
-    """Returns whether what a call computes for one position depends on no other."""
+    """Returns whether the result of a call at a position depends on no other position."""
     operation = call.operation
     ranks = {len(tensor.shape) for tensor in call.inputs if plan.depends_on_target(tensor)}
     rank = max(ranks)
-    # What is not computed from the target must be alike for all positions, which are along axis 1.
+    # Tensors that do not depend on the target must be equal at all positions, along axis 1.
     tensors = [t for t in tree.flatten((call.args, call.kwargs)) if hasattr(t, "shape")]
     others = [tensor for tensor in tensors if not plan.depends_on_target(tensor)]
     if len(ranks) > 1 or not all(_is_alike(tensor, rank) for tensor in others):
@@ -335,12 +333,12 @@ def _is_position_wise_call(plan: StepPlan, call: Call) -> bool:
         return rank > 2 and all(axis in (-1, rank - 1) for axis in _axes_of(operation))
     if is_one_of(operation, _ELEMENT_WISE_FUNCTIONS):
         return True
-    # Without features, the last axis is that of the positions. An activation may be a softmax.
+    # Without features, the last axis holds the positions, and an activation may be a softmax.
     needs_features = author in (layers.Activation, layers.Dense, *_COMPOUND_LAYERS)
     return is_position_wise(operation) and (rank > 2 or not needs_features)
 
 
 def _is_alike(tensor: Tensor, rank: int) -> bool:
-    # (..., 1, width) or (width,), as it broadcasts to a tensor of the rank, (batch, length, ...)
+    # Shapes (..., 1, width) and (width,) are equal at all positions of (batch, length, ...).
     along_positions = len(tensor.shape) - (rank - 1)
     return along_positions < 0 or tensor.shape[along_positions] == 1

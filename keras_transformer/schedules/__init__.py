@@ -1,4 +1,4 @@
-"""Schedules of the learning rate."""
+"""Learning rate schedules."""
 
 from .warmup_inverse_sqrt import WarmupInverseSqrt
 

@@ -1,4 +1,4 @@
-"""The learning rate of section 5.3 of the paper."""
+"""The learning rate schedule of section 5.3 of the paper."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,13 @@ else:
 class WarmupInverseSqrt(LearningRateSchedule):
     """Linear warmup, then decay with the inverse square root of the step (section 5.3, equation 3).
 
-    `scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)`, where the first update is
-    step 1.
+    The learning rate is `scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)`, where
+    the first update is step 1.
 
     Args:
         d_model: int. Width of the model.
-        warmup_steps: int. Updates until the rate peaks. Defaults to 4000, the paper's.
-        scale: float. A factor on the rate. Defaults to 1, the paper's.
+        warmup_steps: int. Updates until the rate peaks. Defaults to 4000, as in the paper.
+        scale: float. Factor that multiplies the learning rate. Defaults to 1, as in the paper.
 
     Call arguments:
         step: int scalar. The number of updates so far.
@@ -34,7 +34,7 @@ class WarmupInverseSqrt(LearningRateSchedule):
         float32 (). The learning rate of the next update.
 
     Raises:
-        ConfigError: An argument breaks its rule.
+        ConfigError: An argument is invalid.
 
     Example:
         >>> schedule = WarmupInverseSqrt(d_model=512, warmup_steps=4000)
