@@ -318,7 +318,7 @@ SIGNATURES: dict[SignatureName, Signature] = {
 
 
 def signatures_of(translator: Translator) -> dict[SignatureName, Signature]:
-    """Returns all signatures of a translator: `SIGNATURES`, and one for tags if it has any."""
+    """Returns `SIGNATURES` and, if the translator has tags, `translate_with_tag`."""
     tags = list(translator.tokenizers.source.tags)
     if not tags:
         return SIGNATURES
