@@ -266,7 +266,7 @@ class TermAnnotation:
         self._missing = 0
 
     def annotate(self, sources: Sequence[str], targets: Sequence[str]) -> list[str]:
-        """Returns sources for `segment_annotated`, some with one to four annotated terms."""
+        """Returns sources for `segment_annotated`. Some have one to four annotated terms."""
         texts = [escaped(source) for source in sources]
         self._missing += int((self._random.random(len(sources)) < self._share).sum())
         order = self._random.permutation(len(sources)).tolist()

@@ -289,7 +289,7 @@ def _planned_batches(plan: BatchPlan, block: Tensor) -> PlannedBatch:
 
 
 def _shares(batches: PlannedBatch, replicas: range, num_replicas: int) -> PlannedBatch:
-    """The shares of replicas in batches: fields are int64 (num_batches * len(replicas),)."""
+    """Returns the rows of each replica. The fields are int64 (num_batches * len(replicas),)."""
     numbers = tf.range(replicas.start, replicas.stop, dtype=tf.int64)
     replica = tf.tile(numbers, [tf.size(batches.begin)])
     repeated = PlannedBatch(*(tf.repeat(field, len(replicas)) for field in batches))
