@@ -256,7 +256,9 @@ def count_faults(
     translations: list[str],
     bleu: sacrebleu.metrics.BLEU,
 ) -> Faults:
-    """Counts the faults of translations. Repetitions are of what the metric counts.
+    """Returns the shares of translations with errors.
+
+    Repetitions are counted in the tokens of the metric.
 
     Example:
         >>> translations = ["ein Hund, ein Hund", "hello"]
@@ -278,8 +280,8 @@ def count_faults(
 def _repeats(text: str, bleu: sacrebleu.metrics.BLEU) -> bool:
     """Returns whether words, or characters of a script without spaces, are repeated in a row.
 
-    One or two characters must come three times, because doubled characters such as 谢谢 are words in
-    many languages.
+    One or two characters must come three times, because doubled characters are words in many
+    languages, such as 谢谢.
     """
     units = [unit for unit in words_of(text.casefold(), bleu) if _IN_A_WORD.search(unit)]
     are_words = bleu.tokenizer.signature() not in ("zh", "char")

@@ -88,7 +88,10 @@ def save_training_state(
 def save_validation(
     model_dir: ModelDir, model: TrainingModel, values: Mapping[str, np.ndarray], state: RunState
 ) -> None:
-    """Saves a checkpoint, also as the best one if it is, and the state; deletes old checkpoints."""
+    """Saves a checkpoint, the best checkpoint if it is new, and the state.
+
+    Old checkpoints are deleted.
+    """
     save_weights(model.validated, model_dir.checkpoint_path(state.step))
     if state.validations_since_best == 0:
         save_weights(model.validated, model_dir.best_path)
@@ -255,10 +258,9 @@ def average_checkpoints(
 
     Args:
         model_dir: The directory or its path.
-        last: Number of checkpoints to average, from the last. If there are fewer, all are averaged.
-            Defaults to the configuration's `average_last`, or 5 if that is 0, unless `best` is
-            given.
-        best: Number of checkpoints to average, from the best on the validation text.
+        last: How many of the last checkpoints to average; all, if there are fewer. Defaults to the
+            configuration's `average_last`, or 5 if that is 0, unless `best` is given.
+        best: How many of the best checkpoints on the validation text to average instead.
 
     Returns:
         The paths of the averaged checkpoints. Damaged checkpoints are left out, with a warning.

@@ -98,15 +98,15 @@ def train(
         init_from: The model whose tokenizers and weights the training starts with. Load the
             configuration with the same `init_from` (`load_recipe`). Defaults to None: a new
             vocabulary and random weights.
-        callbacks: Keras callbacks, such as those of Weights & Biases or MLflow, or your own. For
+        callbacks: Keras callbacks, for example from Weights & Biases or MLflow, or your own. For
             them, each validation is the end of an epoch. Defaults to no callbacks.
 
     After each step, the logs that a callback receives contain `loss`, the mean since the last
     validation. After each validation, they contain `step`, `learning_rate`, `loss`, `val_loss`,
-    `val_perplexity`, `val_accuracy`, `val_bleu` and `val_chrf` if BLEU ranks checkpoints, and
-    `skipped_steps` in float16. Everything is saved by then. `self.model.transformer` is the model.
-    If a callback sets `self.model.stop_training = True`, the run ends after the next validation,
-    and you can resume it. The state of callbacks is not saved.
+    `val_perplexity` and `val_accuracy`; also `val_bleu` and `val_chrf` if BLEU ranks checkpoints,
+    and `skipped_steps` in float16. Everything is saved by then. `self.model.transformer` is the
+    model. If a callback sets `self.model.stop_training = True`, the run ends after the next
+    validation, and you can resume it. The state of callbacks is not saved.
 
     With several workers, each worker calls its own callbacks, and all workers stop if a callback
     stops any of them. Only the chief's logs contain `val_bleu` and `val_chrf`, and only the chief
