@@ -105,8 +105,8 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
         rms_norm=config.normalization == "rms",
         ffn_glu=config.gated,
         num_heads_kv=config.num_key_value_heads,
-        # Rotate all dimensions. Each dimension of the first half is paired with one of the second
-        # half.
+        # Rotate all dimensions. Each dimension of the first half is paired with a dimension of the
+        # second.
         rotary_dim=0 if config.positions == "rotary" else None,
         rotary_interleave=False,
     )

@@ -80,8 +80,8 @@ def export_hugging_face(
         facts: Facts for the model card. Defaults to None: all facts are unknown.
 
     Raises:
-        ConfigError: Hugging Face does not support the model, or the version exists or is not
-            positive.
+        ConfigError: Hugging Face does not support the model or its tokenizers, or the version
+            exists or is not positive.
         VerificationError: The exported model and the translator compute different log
             probabilities.
     """
@@ -341,9 +341,6 @@ def _card(translator: Translator, architecture: str, facts: Facts) -> str:
         "",
     ]
     return "\n".join(lines)
-
-
-# Tokenizers.
 
 
 def _tokenizers(tokenizers: TokenizerPair, max_length: int) -> _Tokenizers:

@@ -20,8 +20,8 @@ from keras_transformer.translation import Translator
 
 # A version appears only after the exported model has scored these texts like the translator.
 PROBES = ["", "A dog runs.", "Zwei Männer 123 🙂", "b" * 300]
-# All formats support all values of these options. A format must list the values that it supports of
-# any other option, including new options.
+# All formats support all values of these options. For any other option, a format supports only the
+# default and the values that it lists, so new options are refused at first.
 _FREE = {
     "source_vocab_size",
     "target_vocab_size",

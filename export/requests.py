@@ -205,7 +205,7 @@ def verify(
 ) -> None:
     """Checks that a SavedModel returns the same results as the translator.
 
-    The SavedModel runs in a separate process and in session mode, like in TensorFlow Serving.
+    The SavedModel runs in a separate process and in session mode, as in TensorFlow Serving.
 
     Small differences between numbers are accepted as rounding. Rounding can also change a close
     decision between two tokens or positions. The search then continues differently, and the final

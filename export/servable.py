@@ -117,7 +117,7 @@ def export_servable(
 
     Raises:
         ConfigError: The version exists or is not positive, a signature does not exist, or
-            `serving_default` is set but not exported.
+            `serving_default` is given but is not among the signatures.
         OSError: A file cannot be written.
         VerificationError: The SavedModel and the translator return different results.
     """

@@ -42,7 +42,7 @@ class Signature(NamedTuple):
     example: Callable[[Sequence[str | bytes]], dict[str, Sequence[object]]] = lambda texts: {
         "text": texts
     }
-    # Whether the search can be compiled, which requires that it takes no prefixes.
+    # Whether the search can be compiled. Searches with prefixes cannot be compiled.
     is_compilable: bool = False
 
     @property

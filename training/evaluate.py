@@ -14,7 +14,7 @@ from keras_transformer.tokenizers.words import with_marks
 from .bleu import choose_tokenizer, make_bleu
 from .text.corpus import SentencePairs
 
-# This noncharacter of Unicode marks the beginning and the end of words.
+# This Unicode noncharacter marks the beginning and the end of words.
 _MARK = "\ufdd9"
 
 

@@ -29,7 +29,7 @@ _CAPACITY = 2**24
 _LINKS_PER_BLOCK = 2**21
 # A key is source_id * _SOURCE + target_id.
 _SOURCE = 2**32
-# Words translate each other if both probabilities, of each given the other, are at least this.
+# Two words translate each other if both translation probabilities are at least this.
 _MIN_PROBABILITY = 0.1
 # Words in a larger share of the sentences are too common to be terms.
 _MAX_SHARE = 0.05

@@ -188,7 +188,7 @@ def _sentences(token_ids: tf.RaggedTensor, is_whole: np.ndarray) -> Sentences:
 
 
 def _read_state(path: pathlib.Path, name: str) -> tuple[int, Counts | None]:
-    """Returns the number of completed passes over the same text, and the counts of the last one."""
+    """Returns the number of completed passes over the same text, and the latest counts."""
     if not path.is_file():
         return 0, None
     try:

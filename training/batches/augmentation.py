@@ -122,7 +122,7 @@ class Augmentation:
     def _draw(self, rng: random.Random) -> list[Change]:
         """Draws the changes of a pair, in the order in which they are applied."""
         shares = self.config
-        # Always draw five numbers, so that one share does not affect what the others draw.
+        # Always draw five numbers, so that changing a share does not change the other draws.
         case, punctuation, typos, spaces, emoji = (rng.random() for _ in range(5))
         changes: list[Change] = []
         if punctuation < shares.no_final_punctuation:

@@ -81,8 +81,8 @@ def plan_batches(
     """Plans the batches of an epoch.
 
     Args:
-        tokens_per_batch: Maximum of `batch_size * max(source_length, target_length)`. A pair that
-            is longer is a batch of one row.
+        tokens_per_batch: Maximum of `batch_size * max(source_length, target_length)`. A longer pair
+            forms a batch with a single row.
         num_buckets: Maximum number of shapes. Defaults to 8.
         num_parts: Number of equal parts into which each batch can be divided. Empty rows fill up
             the batch, and the pairs in a batch stay the same. Defaults to 1.
@@ -329,7 +329,7 @@ def _assemble(
 
 
 def _offsets(lengths: Tensor) -> Tensor:
-    """Returns where each sequence begins and where the last one ends, int64 (num_pairs + 1,)."""
+    """Returns the start of each sequence and the end of the last, int64 (num_pairs + 1,)."""
     return tf.concat([[0], tf.cumsum(tf.cast(lengths, tf.int64))], axis=0)
 
 

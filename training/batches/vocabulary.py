@@ -157,7 +157,7 @@ def sample_lines(lines: Iterable[str], size: int) -> list[str]:
 def _coverage(lines: Sequence[str]) -> float:
     """Returns the share of a text's characters that must be in the vocabulary.
 
-    Chinese, Japanese and Korean have thousands of characters, and the rare ones would fill the
+    Chinese, Japanese and Korean have thousands of characters, and rare characters would fill the
     vocabulary.
     """
     scripts = count_scripts(lines[:: max(len(lines) // _MAX_LINES_OF_SCRIPTS, 1)])
@@ -166,7 +166,10 @@ def _coverage(lines: Sequence[str]) -> float:
 
 
 def _alphabet(counts: Mapping[str, int], lines: Sequence[str]) -> int:
-    """Returns how many characters reach the coverage of `_coverage`, given the counts of words."""
+    """Returns how many of the most frequent characters reach the share of `_coverage`.
+
+    The counts of the words are given.
+    """
     characters: collections.Counter[str] = collections.Counter()
     for word, count in counts.items():
         for character in word:

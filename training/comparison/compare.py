@@ -214,7 +214,7 @@ def compare(
 def _compared(result: Any, first: Any, is_equal: bool) -> Score:
     """Returns sacreBLEU's result for a system, compared with the first system's."""
     gain = result.score - first.score
-    # If the scores are equal in all samples, sacreBLEU's p-value is the lowest possible one.
+    # If the scores are equal in all samples, sacreBLEU's p-value is the lowest possible value.
     p_value = result.p_value if gain else 1.0
     return Score(result.score, float(result.ci), gain, None if is_equal else p_value)
 

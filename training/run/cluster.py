@@ -28,7 +28,7 @@ def workers_of_environment() -> tuple[list[str], int]:
 
 
 def trains_alone() -> bool:
-    """Returns whether this process trains without other workers, without loading TensorFlow.
+    """Returns whether this process trains without other workers. Does not load TensorFlow.
 
     Raises:
         ConfigError: `TF_CONFIG` does not describe workers.

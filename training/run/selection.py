@@ -1,4 +1,4 @@
-"""Chooses the weights that translate: the average of checkpoints (section 6.1) or the best one.
+"""Chooses between the average of checkpoints (section 6.1) and the best checkpoint.
 
 An average that includes half-trained weights may be worse than the best checkpoint. Both are
 therefore measured on the validation text, with the score that ranks the checkpoints of the run.

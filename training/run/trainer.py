@@ -354,8 +354,8 @@ def _require_memory(config: Config) -> None:
     variables are copied to main memory to be saved. The memory to compute a batch is not included.
     """
     copies = 1 + (config.training.ema > 0)
-    # The number of frozen weights is not known here, so only trainings without frozen weights count
-    # moments and gradients.
+    # Count moments and gradients only if no weights are frozen, because the number of frozen
+    # weights is not known here.
     if config.training.freeze == "none":
         copies += 2 if tf.config.list_physical_devices("GPU") else 3
     require_memory(config.model.num_parameters, 4 * copies, "to train")

@@ -29,9 +29,9 @@ def projected_crossentropy(
     `softmax(z) - (1 - ε) one_hot(label) - ε / vocab_size`.
 
     The gradient is computed in the same pass. The softmax of a few tokens at a time is immediately
-    converted to their part of the gradient, so that no tensor has a number of tokens times
-    vocab_size elements. The terms that label smoothing adds to loss and gradient are linear in the
-    logits, so they are computed from the mean of the kernel's columns.
+    converted to their part of the gradient, so that no tensor has num_tokens * vocab_size elements.
+    The terms that label smoothing adds to loss and gradient are linear in the logits, so they are
+    computed from the mean of the kernel's columns.
 
     For two passes over the same tokens, the result is the mean of both losses plus the R-Drop term
     (Liang et al. 2021, arXiv 2106.14448): `consistency / 4 * (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁))` for every

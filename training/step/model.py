@@ -18,8 +18,8 @@ from keras_transformer.tensors import Tensor
 from .crossentropy import alignment_loss, projected_crossentropy
 from .optimizer import Adam, LossScale, learning_rate, update_average
 
-# The difference between the seeds of two parts, a prime. The seeds of the generators are random
-# numbers below 10^9.
+# The difference between the seeds of consecutive parts, a prime. The seeds of the generators are
+# random numbers below 10^9.
 _SEEDS_BETWEEN_PARTS = 1_000_003
 # Generators count their draws. Each step may use up to this many.
 _DRAWS_IN_A_STEP = 16

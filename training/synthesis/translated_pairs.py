@@ -57,7 +57,9 @@ def backtranslate(
     settings: Settings,
     sampling: "Sampling | None" = None,
 ) -> None:
-    r"""Writes pairs of back-translations and a text (Sennrich et al. 2016, arXiv 1511.06709).
+    r"""Writes the sentences of a text with their back-translations.
+
+    See Sennrich et al. 2016, arXiv 1511.06709.
 
     Args:
         translator: Translator. Translates from the target language into the source language.
@@ -101,9 +103,9 @@ def distill(
 ) -> None:
     r"""Writes pairs of sources and a teacher's translations (Kim and Rush 2016, arXiv 1606.07947).
 
-    With references, it chooses from the `n_best` translations the most similar to the reference
-    (sequence-level interpolation in the paper). Ties go to the more probable translation. Without
-    references, it uses the best translation.
+    With references, it chooses among the `n_best` translations the translation that is most similar
+    to the reference (sequence-level interpolation in the paper). Ties go to the more probable
+    translation. Without references, it uses the best translation.
 
     Args:
         translator: Translator. The teacher.

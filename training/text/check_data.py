@@ -47,13 +47,13 @@ def check_data(
             have spans, and the pairs whose sides have different spans. Defaults to None.
 
     Returns:
-        Numbers of pairs: in all, in each corpus, left out by each filter (with the places of the
-            first pairs), kept, and held out. For "source" and "target": the number of empty
-            sentences; lengths in characters, with percentiles by percent, such as "90"; the number
-            of sentences that the normal forms NFC and NFKC would change; the scripts of the
-            sentences, the most common first, with the places of the first sentences in the other
-            scripts; and the numbers of sentences in simplified and in traditional Chinese, with the
-            places of the first sentences.
+        A report with the numbers of pairs in all, in each corpus, left out by each filter (with the
+        places of the first pairs), kept, and held out. For "source" and "target", it has the number
+        of empty sentences; lengths in characters, with percentiles by percent, such as "90"; the
+        number of sentences that the normal forms NFC and NFKC would change; the scripts of the
+        sentences, the most common first, with the places of the first sentences in the other
+        scripts; and the numbers of sentences in simplified and in traditional Chinese, with the
+        places of the first sentences.
 
     Raises:
         ConfigError: As in `read_text`, except that the filters may remove all pairs.
@@ -219,7 +219,7 @@ def _describe(lengths: collections.Counter[int]) -> dict[str, Any]:
 
 
 def report_lines(title: str, report: Report) -> Iterator[str]:
-    """Yields the lines of a report, to be read by people.
+    """Yields a report as lines of text.
 
     The title says which text it is, such as "training".
     """

@@ -31,7 +31,8 @@ Item = TypeVar("Item")
 Path = str | os.PathLike[str]
 
 _BYTES_PER_READ = 2**16
-# The memory that the lines of a pipe may take, including Python's overhead: 20 million sentences.
+# The memory that the lines of a pipe may take, including Python's overhead. It holds about 20
+# million sentences.
 _MAX_BYTES_IN_MEMORY = 4 * 2**30
 # Zstandard decompresses a byte to at most 32,768 bytes, so that a read takes at most 64 MB of
 # memory.
@@ -65,16 +66,16 @@ class CountedReread(Reread[str], Collection[str]):
 def read_lines(path: Path) -> Iterable[str]:
     r"""Reads lines of UTF-8 from a file or a pipe; "-" is standard input.
 
-    Files whose names end in `.gz`, `.xz` or `.zst` are decompressed. Only "\n" ends a line. Other
-    Unicode separators inside a sentence would shift all later lines against the other language. A
+    Files whose names end in `.gz`, `.xz` or `.zst` are decompressed. Only "\n" ends a line, because
+    a Unicode separator inside a sentence would shift all later lines against the other language. A
     "\r" before the "\n" and a byte order mark are dropped. A file on disk is read again in each
     iteration. A pipe can be read only once, so its lines are read immediately and held in memory.
 
     Raises:
         ConfigError: The file cannot be opened.
-        InvalidFileError: The file is damaged, a line is not UTF-8 or has more than 1 MiB, or the
-            lines of a pipe take more than 4 GiB of memory. The message gives the number of the
-            line. Errors in a file on disk are raised when you iterate over the lines.
+        InvalidFileError: The file is damaged, a line is not UTF-8 or has more than 1 MiB (the
+            message gives the number of the line), or the lines of a pipe take more than 4 GiB of
+            memory. Errors in a file on disk are raised when you iterate over the lines.
 
     Example:
         >>> list(read_lines("train.en"))
@@ -157,9 +158,9 @@ def _chunks(path: Path) -> Iterator[bytes]:
 def _xz_chunks(name: str) -> Iterator[bytes]:
     """Decompresses the streams of an .xz file, and raises an error for any other content.
 
-    `lzma.LZMAFile` would treat a damaged stream after the first one as the end of the file. Zeros
-    between and after streams are allowed, in a multiple of four (section 2.2 of the .xz file
-    format).
+    `lzma.LZMAFile` would treat a damaged stream after the first stream as the end of the file.
+    Zeros are allowed between and after streams if their number is a multiple of four (section 2.2
+    of the .xz file format).
     """
     stream: lzma.LZMADecompressor | None = None
     has_stream, num_zeros = False, 0
@@ -219,8 +220,8 @@ def read_lines_once(path: Path) -> Iterator[str]:
     """Reads lines like `read_lines`, but only once and without holding them in memory."""
     number = 0
     try:
-        # Skip empty chunks, which a decompressor may return before the end, because they mark the
-        # end.
+        # A decompressor may return an empty chunk before the end. Skip it, because an empty chunk
+        # marks the end for `_blocks`.
         for block in _blocks(filter(None, _chunks(path))):
             # Only the first line of a block can be longer than a read.
             if len(block) > MAX_LINE_BYTES and block.find(b"\n", 0, MAX_LINE_BYTES + 1) < 0:
@@ -255,8 +256,8 @@ def read_lines_once(path: Path) -> Iterator[str]:
 def _blocks(chunks: Iterator[bytes]) -> Iterator[bytes]:
     r"""Joins chunks to blocks of whole lines, without the line end of each block's last line.
 
-    A "\r" before the end of a line is removed. If a line is longer than allowed, its beginning is
-    also a block.
+    A "\r" before the end of a line is removed. If a line is longer than allowed, its beginning
+    becomes a block.
     """
     chunk = next(chunks, b"")
     # The first chunk may be the byte order mark alone, or a part of it.
