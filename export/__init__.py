@@ -1,1 +1,1 @@
-"""From a translator to what serves it: a SavedModel, or a model of CTranslate2 or Hugging Face."""
+"""Exports translators as SavedModels, ONNX graphs, and CTranslate2 and Hugging Face models."""

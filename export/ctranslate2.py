@@ -1,4 +1,4 @@
-"""The translator as a CTranslate2 model: the same weights for another engine."""
+"""Exports a translator to CTranslate2."""
 
 import os
 import pathlib
@@ -29,28 +29,29 @@ _ACTIVATIONS = {
     "tanh": specs.Activation.Tanh,
     "sigmoid": specs.Activation.Sigmoid,
 }
-# The longest source that CTranslate2 reads by default.
+# By default, CTranslate2 truncates sources to this many tokens.
 _POSITIONS = 1024
-# White space separates the fields of a vocabulary map.
+# White space separates the fields of a vocabulary map, so tokens that contain it are left out.
 _FIELD = re.compile(r"[^ \t\n]*")
 
 
 def export_ctranslate2(
     translator: Translator, output: str | os.PathLike[str], version: int | None = None
 ) -> pathlib.Path:
-    """Writes `output/<version>/`, a CTranslate2 model with tokenizers, and returns its path.
+    """Writes a CTranslate2 model with its tokenizers to `output/<version>/` and returns the path.
 
-    The directory appears when it is complete and has scored some texts as the translator does. It
-    holds float32 weights, which CTranslate2 can quantize when it loads them. Search settings are
-    not part of such a model; the translator's shortlist is, as a "vocabulary map", which
-    `translate_batch` uses with `use_vmap=True`.
+    The directory appears only after CTranslate2 has scored test texts like the translator. Weights
+    are stored in float32, and CTranslate2 can quantize them when it loads the model. Search
+    settings are not stored. The translator's shortlist becomes a "vocabulary map", which
+    `translate_batch` applies if you pass `use_vmap=True`.
 
     Args:
-        version: defaults to one more than the highest version.
+        version: Version number. Defaults to None: one more than the highest version.
 
     Raises:
-        ConfigError: CTranslate2 has no such model, or the version exists or is not positive.
-        VerificationError: CTranslate2 gives other log probabilities than the translator.
+        ConfigError: CTranslate2 does not support the model, or the version exists or is not
+            positive.
+        VerificationError: CTranslate2 and the translator compute different log probabilities.
     """
     model = transformer_of(translator)
     spec = _model_spec(model, translator.tokenizers)
@@ -86,10 +87,11 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
         config,
         "CTranslate2",
         activation=tuple(_ACTIVATIONS),
-        # CTranslate2 has ALiBi for decoders only, and takes T5's biases from the first layer for
-        # all. In attention to the source, it normalizes the queries of all heads as one vector.
+        # CTranslate2 has no ALiBi in encoders, and all layers share the T5 biases of the first
+        # layer. `query_key_norm` is not supported, because cross-attention normalizes the queries
+        # of all heads as one vector.
         positions=("sinusoidal", "tensor2tensor", "learned", "rotary"),
-        # CTranslate2 has one width for keys and values.
+        # CTranslate2 uses the same width for keys and values.
         value_dim=(None, key_dim),
         normalization=("layer", "rms"),
         gated=(False, True),
@@ -103,7 +105,8 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
         rms_norm=config.normalization == "rms",
         ffn_glu=config.gated,
         num_heads_kv=config.num_key_value_heads,
-        # Rotate all dimensions, in halves rather than in pairs.
+        # Rotate all dimensions. Each dimension of the first half is paired with a dimension of the
+        # second.
         rotary_dim=0 if config.positions == "rotary" else None,
         rotary_interleave=False,
     )
@@ -117,7 +120,7 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
     _set_embedding(spec.decoder, spec.decoder.embeddings, model.target_embedding, config)
     _set_stack(spec.encoder, weights, "encoder")
     _set_stack(spec.decoder, weights, "decoder")
-    # Tied logits use the embedding as their kernel.
+    # Tied logits use the target embedding as their kernel.
     weights.setdefault("logits/kernel", weights["target_embedding"].T)
     _set_dense(spec.decoder.projection, weights, "logits")
 
@@ -131,7 +134,7 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
     spec.config.add_source_eos = True
     spec.config.layer_norm_epsilon = model.encoder.epsilon
     spec.validate()
-    # This stores tied weights once.
+    # Store tied weights only once.
     spec.optimize()
     return spec
 
@@ -145,7 +148,7 @@ def _set_embedding(
     spec.weight = ops.convert_to_numpy(embedding.token_table)
     if config.positions == "rotary":
         return
-    # CTranslate2 would compute sinusoids in another order.
+    # Store the encodings, because CTranslate2 orders the dimensions of sinusoids differently.
     num_positions = embedding.max_length or max(config.max_length, _POSITIONS)
     encodings = embedding.encode_positions(ops.arange(num_positions))
     stack.position_encodings.encodings = ops.convert_to_numpy(encodings)
@@ -155,7 +158,7 @@ def _set_stack(
     spec: LayerSpec, weights: Mapping[str, np.ndarray], side: Literal["encoder", "decoder"]
 ) -> None:
     for i, layer in enumerate(spec.layer):
-        # CTranslate2 computes the products of several layers with the same input as one.
+        # CTranslate2 joins projections of the same input into one matrix product.
         attentions = [("attention", layer.self_attention, [["query", "key", "value"], ["output"]])]
         if side == "decoder":
             attentions.append(
@@ -181,7 +184,7 @@ def _set_stack(
 def _set_dense(
     spec: common_spec.LinearSpec, weights: Mapping[str, np.ndarray], *names: str
 ) -> None:
-    """Sets the weights of a layer, or of several that are joined."""
+    """Sets the weights of a linear layer, which may join several of our layers."""
     kernels = [weights[f"{name}/kernel"].T for name in names]
     spec.weight = np.ascontiguousarray(np.concatenate(kernels))
     if f"{names[0]}/bias" in weights:
@@ -199,13 +202,14 @@ def _set_norm(
 
 
 def _vocabulary_map(shortlist: Candidates, tokenizers: TokenizerPair) -> str:
-    """Writes a shortlist as lines of a source piece, a tab, and target pieces.
+    """Returns a shortlist as lines of a source token, a tab and target tokens.
 
-    The target pieces of the source piece "" are candidates for any source.
+    The target tokens of the empty source token "" are candidates for every source.
     """
     target_pieces = _all_pieces(tokenizers.target)
     by_source = shortlist.by_source.numpy()
-    # Every source ends with the end token, for which CTranslate2 does not look.
+    # CTranslate2 does not look up the end token, which ends every source, so its candidates always
+    # apply.
     always = np.concatenate([shortlist.always.numpy(), by_source[Tokenizer.end_id]])
 
     def line(source_piece: str, token_ids: np.ndarray) -> str:

@@ -1,4 +1,4 @@
-"""The translator as a folder of Hugging Face's `transformers`, which `import_model` reads."""
+"""Exports a translator to Hugging Face's `transformers`, in a format that `import_model` reads."""
 
 import dataclasses
 import json
@@ -42,22 +42,22 @@ from .publishing import PROBES, Facts, publish, require_supported, transformer_o
 
 _log = logging.getLogger(__name__)
 
-# Splits texts inside what looks like a special piece or a byte, because Unigram of `tokenizers`
-# would find the piece there.
+# Splits text that looks like a special token or a byte token. Otherwise, the Unigram model of
+# `tokenizers` would read it as that token.
 _DIVIDED = "<(?=/s>|s>|pad>|unk>|0x[0-9A-F]{2}>)"
 _ARCHITECTURES = {"marian": "MarianMTModel", "blenderbot": "BlenderbotForConditionalGeneration"}
 
 
 class _Tokenizers(NamedTuple):
-    """The tokenizers of a translator for Hugging Face."""
+    """The tokenizers of a translator in Hugging Face's format."""
 
-    files: dict[str, bytes]  # the content of each file by its name
-    ids: list[int]  # our id of each of their ids, which is the same for source and target
-    special_ids: dict[str, int]  # their ids by our names: "pad", "unk", "start" and "end"
+    files: dict[str, bytes]  # file contents by name
+    ids: list[int]  # our token id for each Hugging Face id, on both sides
+    special_ids: dict[str, int]  # Hugging Face ids of "pad", "unk", "start" and "end"
 
     @property
     def pads_with_start(self) -> bool:
-        """Whether padding and the start of a translation are one token, as in Marian's models."""
+        """Whether the padding token also starts translations, as in Marian's models."""
         return self.special_ids["pad"] == self.special_ids["start"]
 
 
@@ -67,22 +67,23 @@ def export_hugging_face(
     version: int | None = None,
     facts: Facts | None = None,
 ) -> pathlib.Path:
-    """Writes `output/<version>/` for Hugging Face's `from_pretrained`, and returns its path.
+    """Writes a Hugging Face model to `output/<version>/` and returns the path.
 
-    The folder holds float32 weights, the tokenizer, the search settings and a model card. A model
-    that normalizes after each sublayer, like the paper's, becomes a `MarianMTModel`; a model that
-    normalizes first becomes a `BlenderbotForConditionalGeneration`, which has the same layers. The
-    folder appears when it is complete and `import_model` has read from it a model that scores some
-    texts as the translator does.
+    You can load the folder with `from_pretrained`. It holds float32 weights, the tokenizer, the
+    search settings and a model card. A model that normalizes after each sublayer, like the paper's,
+    becomes a `MarianMTModel`. A model that normalizes first becomes a
+    `BlenderbotForConditionalGeneration`, which has the same layers. The folder appears only after
+    `import_model` has imported it and the imported model has scored test texts like the translator.
 
     Args:
-        version: defaults to one more than the highest version.
-        facts: for the model card. Defaults to None: nothing is known.
+        version: Version number. Defaults to None: one more than the highest version.
+        facts: Facts for the model card. Defaults to None: all facts are unknown.
 
     Raises:
-        ConfigError: Hugging Face has no such model, or the version exists or is not positive.
-        VerificationError: The model that was written gives other log probabilities than the
-            translator.
+        ConfigError: Hugging Face does not support the model or its tokenizers, or the version
+            exists or is not positive.
+        VerificationError: The exported model and the translator compute different log
+            probabilities.
     """
     model = transformer_of(translator)
     model_type = _model_type(model.config)
@@ -95,7 +96,7 @@ def export_hugging_face(
             "config.json": _to_json(_config(model.config, model_type, tokenizers)),
             "generation_config.json": _to_json(generation),
             **tokenizers.files,
-            # `transformers` refuses a file that does not name its format.
+            # `transformers` refuses a file whose metadata does not name the format.
             "model.safetensors": save(_weights(model, tokenizers), metadata={"format": "pt"}),
             "README.md": _card(translator, _ARCHITECTURES[model_type], facts or Facts()).encode(),
         }
@@ -108,7 +109,7 @@ def export_hugging_face(
 
 def _model_type(config: TransformerConfig) -> Literal["marian", "blenderbot"]:
     width, rest = divmod(config.d_model, config.num_heads)
-    # The heads of Hugging Face's classes divide d_model evenly.
+    # In Hugging Face's classes, the width of a head is always d_model / num_heads.
     key_dims = (None,) if rest else (None, width)
     require_supported(
         config,
@@ -128,7 +129,7 @@ def _model_type(config: TransformerConfig) -> Literal["marian", "blenderbot"]:
 
 
 def _warn_of_search(translator: Translator) -> None:
-    """Logs how Hugging Face's search differs from ours."""
+    """Logs the differences between Hugging Face's search and ours."""
     decoding = translator.decoding
     if decoding.beam_size > 1 and decoding.length_penalty:
         penalty = f"{decoding.length_penalty:g}"
@@ -191,7 +192,7 @@ def _config(config: TransformerConfig, model_type: str, tokenizers: _Tokenizers)
         "vocab_size": len(tokenizers.ids),
     }
     if model_type == "blenderbot":
-        # By default, Blenderbot repeats no three tokens of its source.
+        # By default, Blenderbot never repeats three tokens of the source in a row.
         values["encoder_no_repeat_ngram_size"] = 0
     return dict(sorted(values.items()))
 
@@ -214,7 +215,7 @@ def _generation(
         "pad_token_id": special["pad"],
     }
     if decoding.beam_size > 1:
-        # With "never", a search ends when no hypothesis can become better than the best.
+        # With "never", a search ends when no hypothesis can become better than the best hypothesis.
         settings |= {"early_stopping": "never", "length_penalty": decoding.length_penalty}
     if forbidden:
         settings["bad_words_ids"] = [[token_id] for token_id in sorted(forbidden)]
@@ -243,8 +244,7 @@ def _weights(model: Transformer, tokenizers: _Tokenizers) -> dict[str, np.ndarra
     if config.tie_embeddings == "none":
         arrays["lm_head.weight"] = weights.pop("logits/kernel").T[ids]
     if not (config.positions == "sinusoidal" and not config.norm_first):
-        # Blenderbot's class has a table of positions; Marian's computes sinusoids if the file has
-        # no table.
+        # Blenderbot needs a table of positions. Marian computes sinusoids if the file has no table.
         weights.pop("source_positions", None)
         weights.pop("target_positions", None)
         positions = ops.arange(config.max_length)
@@ -259,13 +259,13 @@ def _weights(model: Transformer, tokenizers: _Tokenizers) -> dict[str, np.ndarra
         if name.endswith("/kernel"):
             bias = name.removesuffix("kernel") + "bias"
             if bias not in weights:
-                # Every projection of these classes has a bias.
+                # Every projection in these classes has a bias.
                 arrays[their_name(bias)] = np.zeros(array.shape[1], "float32")
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
 def _in_their_order(name: str, weight: Tensor) -> np.ndarray:
-    """Puts sines in front of cosines along the model's width, as their sinusoids are."""
+    """Puts all sines before all cosines along the model's width, as Hugging Face does."""
     array = ops.convert_to_numpy(weight)
     axis = model_axis(name)
     if axis is None:
@@ -278,8 +278,8 @@ def _logits_bias(bias: np.ndarray | None, tokenizers: _Tokenizers) -> np.ndarray
     if bias is None:
         return np.zeros(len(ids), "float32")
     if tokenizers.pads_with_start:
-        # Their padding takes the bias of our padding: that of our start token only excludes the
-        # start token.
+        # Padding gets the bias of our padding token. The bias of our start token only keeps search
+        # from choosing the start token.
         ids[tokenizers.special_ids["pad"]] = Tokenizer.pad_id
     return bias[ids]
 
@@ -343,15 +343,12 @@ def _card(translator: Translator, architecture: str, facts: Facts) -> str:
     return "\n".join(lines)
 
 
-# Tokenizers.
-
-
 def _tokenizers(tokenizers: TokenizerPair, max_length: int) -> _Tokenizers:
-    """Writes tokenizers as Hugging Face reads them.
+    """Returns tokenizers in Hugging Face's format.
 
-    A SentencePiece model that was trained here becomes a tokenizer.json, which needs no
-    SentencePiece. The tokenizers of an imported model become the files that they were imported
-    from. The end token counts for `max_length`.
+    A SentencePiece model that was trained with this package becomes a tokenizer.json, which works
+    without SentencePiece. The tokenizers of an imported model become the files that they were
+    imported from. `max_length` includes the end token.
     """
     source, target = tokenizers
     if isinstance(source, PretrainedSentencePieceTokenizer) and isinstance(
@@ -385,7 +382,7 @@ def _tokenizers(tokenizers: TokenizerPair, max_length: int) -> _Tokenizers:
 
 
 def _to_json(values: object) -> bytes:
-    """Returns the content of a JSON file as `transformers` writes it."""
+    """Returns the content of a JSON file, formatted as in `transformers`."""
     return json.dumps(values, indent=2).encode()
 
 
@@ -397,7 +394,7 @@ def _tokenizer_config(name: str, max_length: int) -> dict[str, Any]:
         "unk_token": "<unk>",
         "eos_token": "</s>",
         "clean_up_tokenization_spaces": False,
-        # Read "</s>" in a text as text.
+        # Read "</s>" in a text as plain text, not as the end token.
         "split_special_tokens": True,
     }
 
@@ -407,7 +404,7 @@ def _marian_tokenizers(
     target: PretrainedSentencePieceTokenizer,
     max_length: int,
 ) -> _Tokenizers:
-    # Padding has the same id on both sides.
+    # Both sides use the same id for padding, so their vocabularies must have the same size.
     rule = f"source_vocab_size={source.vocab_size} for Hugging Face"
     require(
         source.vocab_size == target.vocab_size, "model.target_vocab_size", rule, target.vocab_size
@@ -423,7 +420,8 @@ def _marian_tokenizers(
     }
     if not is_shared:
         files["target_vocab.json"] = _vocabulary_json(target)
-    # End and unknown token in front, and at the end the token that is both padding and start there.
+    # Marian's ids begin with the end token and the unknown token. The last token is both padding
+    # and start.
     ids = [Tokenizer.end_id, Tokenizer.unk_id, *range(4, target.vocab_size), Tokenizer.start_id]
     last = len(ids) - 1
     return _Tokenizers(files, ids, {"pad": last, "unk": 1, "start": last, "end": 0})
@@ -435,7 +433,7 @@ def _vocabulary_json(tokenizer: PretrainedSentencePieceTokenizer) -> bytes:
 
 
 def _tokenizer_json(proto: ModelProto, normalization: Normalization) -> dict[str, Any]:
-    """Returns a pipeline of `tokenizers` with the ids and texts of a SentencePieceTokenizer."""
+    """Returns a `tokenizers` pipeline with the ids and texts of a SentencePieceTokenizer."""
     is_bpe = proto.trainer_spec.model_type == proto.trainer_spec.BPE
     special_pieces = [proto.pieces[token_id].piece for token_id in range(4)]
     added_tokens = [
@@ -492,7 +490,7 @@ def _tokenizer_json(proto: ModelProto, normalization: Normalization) -> dict[str
 
 
 def _splitter(proto: ModelProto) -> dict[str, Any]:
-    """Splits a text inside special pieces, tags and placeholders that stand in it."""
+    """Returns a step that splits special tokens, tags and placeholders if a text contains them."""
     patterns = [_DIVIDED]
     for entry in proto.pieces[4:]:
         if entry.type == SentencePiece.CONTROL:
@@ -510,7 +508,7 @@ def _replace(old: str, new: str) -> dict[str, Any]:
 
 
 def _bpe(proto: ModelProto) -> dict[str, Any]:
-    """Returns a model that merges any two pieces that make a third, the most frequent first.
+    """Returns a BPE model that merges any two tokens that form a third, the most frequent first.
 
     SentencePiece does the same.
     """

@@ -1,4 +1,4 @@
-"""The translator as two ONNX graphs: an encoder, and one step of a decoder with its cache."""
+"""Exports a translator as two ONNX graphs: the encoder, and a decoder step with its cache."""
 
 import os
 import pathlib
@@ -20,31 +20,33 @@ from keras_transformer.translation import Translator
 
 from .publishing import PROBES, publish, transformer_of, verify_scores
 
-# The newest version that tf2onnx writes.
+# The newest ONNX operator set that tf2onnx supports.
 _OPSET = 18
 
 
 def export_onnx(
     translator: Translator, output: str | os.PathLike[str], version: int | None = None
 ) -> pathlib.Path:
-    """Writes `output/<version>/`, with `encoder.onnx` and `decoder.onnx`, and returns its path.
+    """Writes `encoder.onnx` and `decoder.onnx` to `output/<version>/` and returns the path.
 
-    The files of the tokenizers are beside them. Batch and lengths are of any size. The encoder
-    takes "source", int32 (batch, source length): token ids with the end token, and 0 after it. It
-    returns what the decoder attends to. The decoder takes this; "token_ids", int32 (batch,), first
-    the start token, then the token that was chosen last; and a cache, "keys" and "values", float32
-    (layers, batch, heads, length, width), first of length 0. It returns "logits", float32 (batch,
-    target_vocab_size), and its next cache.
+    The tokenizer files are in the same directory. Batch size and lengths are dynamic.
 
-    The directory appears when it is complete and has scored some texts as the translator does.
+    The encoder takes "source", int32 (batch, source length): token ids with the end token, padded
+    with 0. It returns "source_mask", "source_keys" and "source_values", which the decoder takes.
+    The decoder also takes "token_ids", int32 (batch,), the start token in the first step and the
+    last chosen token in later steps; and the cache, "keys" and "values", float32 (layers, batch,
+    heads, length, width), with length 0 in the first step. It returns "logits", float32 (batch,
+    target_vocab_size), and the next cache, "next_keys" and "next_values".
+
+    The directory appears only after ONNX Runtime has scored test texts like the translator.
     Tokenizers, search and shortlist are not part of the graphs.
 
     Args:
-        version: defaults to one more than the highest version.
+        version: Version number. Defaults to None: one more than the highest version.
 
     Raises:
         ConfigError: The model is not a Transformer, or the version exists or is not positive.
-        VerificationError: ONNX Runtime gives other log probabilities than the translator.
+        VerificationError: ONNX Runtime and the translator compute different log probabilities.
     """
     model = transformer_of(translator)
 
@@ -71,7 +73,7 @@ def _convert(function: tf.types.experimental.GenericFunction, path: pathlib.Path
 def _convert_erfc(
     graph: tf2onnx.graph.Graph, node: tf2onnx.graph.Node, name: str, arguments: Sequence[str]
 ) -> None:
-    """Writes 1 - erf(x): GELU needs `Erfc`, which neither tf2onnx nor ONNX has."""
+    """Writes `Erfc`, which GELU needs, as 1 - erf(x): neither tf2onnx nor ONNX has `Erfc`."""
     one = graph.make_const(tf2onnx.utils.make_name(name), np.float32(1))
     erf = graph.make_node("Erf", node.input)
     difference = graph.make_node("Sub", [one.output[0], erf.output[0]])
@@ -125,7 +127,7 @@ def _decoder(model: Transformer) -> tf.types.experimental.GenericFunction:
         caches = [GrowingCache(*pair) for pair in zip(ops.unstack(keys), ops.unstack(values))]
         source_pairs = zip(ops.unstack(source_keys), ops.unstack(source_values))
         source = [KeyValues(*pair) for pair in source_pairs]
-        # All entries of a row belong to its one hypothesis.
+        # Each row has a single hypothesis, and all cache entries of the row belong to it.
         is_of_hypothesis = ops.ones((batch_size, 1, position), "bool")
         state = DecoderState(is_of_hypothesis, caches, (source, source_mask), ())
         token_ids = ops.expand_dims(token_ids, 1)
@@ -140,7 +142,7 @@ def _stacked(layers: Sequence[KeyValues], *names: str) -> dict[str, Tensor]:
 
 
 def _scores(directory: pathlib.Path, translator: Translator) -> np.ndarray:
-    """The log probabilities of `PROBES`, each given as its own translation."""
+    """Returns the log probabilities that ONNX Runtime gives `PROBES` as their own translations."""
     encoder = onnxruntime.InferenceSession(directory / "encoder.onnx")
     decoder = onnxruntime.InferenceSession(directory / "decoder.onnx")
     texts = tf.constant(PROBES)

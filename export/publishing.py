@@ -1,4 +1,4 @@
-"""Parts of all exporters: supported options, a check of the scores, versions that appear whole."""
+"""Shared parts of all exporters: option checks, score checks and versioned directories."""
 
 import contextlib
 import dataclasses
@@ -18,9 +18,10 @@ from keras_transformer.model_dir.files import rename, replacing, temporary_besid
 from keras_transformer.models import Transformer
 from keras_transformer.translation import Translator
 
-# Texts that an exported model must treat as the translator does before its version appears.
+# A version appears only after the exported model has scored these texts like the translator.
 PROBES = ["", "A dog runs.", "Zwei Männer 123 🙂", "b" * 300]
-# Every format holds any value of these options. A new option is refused until a format names it.
+# All formats support all values of these options. For any other option, a format supports only the
+# default and the values that it lists, so new options are refused at first.
 _FREE = {
     "source_vocab_size",
     "target_vocab_size",
@@ -47,16 +48,16 @@ _FREE = {
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """Facts for a model card that a translator does not know; None stands for unknown."""
+    """Facts for a model card that a translator does not contain. None means unknown."""
 
     languages: str | None = None  # such as "en-de"
     license: str | None = None  # of the weights
-    scores: Sequence[str] = ()  # with their signatures, and the text that they were measured on
-    training: str | None = None  # the text that it was trained on, and how long
+    scores: Sequence[str] = ()  # with their signatures and the test set
+    training: str | None = None  # the training text, and how long training took
 
 
 def transformer_of(translator: Translator) -> Transformer:
-    """Returns the model of a translator; a ConfigError if it is not a Transformer."""
+    """Returns the model of a translator, or raises a ConfigError if it is not a Transformer."""
     if not isinstance(translator.model, Transformer):
         raise ConfigError(
             f"translator.model must be a Transformer; received a {type(translator.model).__name__}"
@@ -67,17 +68,17 @@ def transformer_of(translator: Translator) -> Transformer:
 def require_supported(
     config: TransformerConfig, format: str, **supported: Collection[object]
 ) -> None:
-    """Raises a ConfigError unless a format holds what a model computes.
+    """Raises a ConfigError unless a format supports a model's options.
 
-    Options must have one of the `supported` values. Those that are not given must have their
-    defaults, but for those of which every format holds any value.
+    An option that is given must have one of its `supported` values. An option that is not given
+    must have its default, unless all formats support all of its values.
     """
     for field in dataclasses.fields(config):
         if field.name in _FREE and field.name not in supported:
             continue
         value = getattr(config, field.name)
         values = supported.get(field.name, (field.default,))
-        # As in a recipe: null and false, and text without quotes.
+        # Show values as in a recipe: null, false, and text without quotes.
         *texts, last = [json.dumps(known).strip('"') for known in values]
         rule = f"{', '.join(texts)} or {last}" if texts else last
         require(value in values, f"model.{field.name}", f"{rule} for {format}", value)
@@ -86,12 +87,12 @@ def require_supported(
 def verify_scores(
     received: Sequence[float] | np.ndarray, translator: Translator, program: str
 ) -> None:
-    """Checks an exported model's log probabilities of `PROBES`, each as its own translation.
+    """Checks the log probabilities that an exported model gives `PROBES` as their own translations.
 
     Raises:
-        VerificationError: They are not those of the translator.
+        VerificationError: The log probabilities differ from the translator's.
     """
-    # Other programs know no tags, terms or placeholders.
+    # Other programs do not support tags, terms or placeholders.
     plain = Translator(
         translator.model, translator.tokenizers, DecodingConfig(), is_int8=translator.graph.is_int8
     )
@@ -103,7 +104,7 @@ def verify_scores(
 
 
 def _version_path(output: str | os.PathLike[str], version: int | None) -> pathlib.Path:
-    """The path of a version, which does not exist yet: of the next one, if none is given."""
+    """Returns the path of a new version: `version` or, if it is None, the next number."""
     output = pathlib.Path(output)
     if version is None:
         names = [path.name for path in output.glob("*")]
@@ -124,14 +125,15 @@ def publish(
 ) -> pathlib.Path:
     """Writes a version, which appears when it is complete, and returns its path.
 
-    Until then it has a name that TensorFlow Serving ignores. If another export takes the number
-    meanwhile, the version gets the next one.
+    Until then, the directory has a name that TensorFlow Serving ignores. If `version` is None and
+    another export takes the number in the meantime, the next number is used.
 
     Args:
-        version: defaults to one more than the highest version.
-        write: writes the files into the empty directory that it is given.
-        card: a Markdown file among them, of which a copy becomes `output/README.md` just before the
-            version appears; it says which version it is of. Defaults to None: there is none.
+        version: Version number. Defaults to None: one more than the highest version.
+        write: Writes the files into the empty directory that it receives.
+        card: Path of a Markdown file in the version. Just before the version appears, the file is
+            copied to `output/README.md` with a line that names the version. Defaults to None: no
+            card.
 
     Raises:
         ConfigError: The version exists or is not positive.
@@ -157,9 +159,9 @@ def publish(
 def _card_beside(
     path: pathlib.Path, written: pathlib.Path, card: pathlib.PurePath
 ) -> Iterator[None]:
-    """Puts a copy of a version's card beside the versions.
+    """Copies a version's card to the directory that holds all versions.
 
-    If the block fails, the card that was there before comes back.
+    If the block fails, the previous card is restored.
     """
     beside = path.with_name("README.md")
     previous = beside.read_bytes() if beside.is_file() else None

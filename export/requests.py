@@ -1,4 +1,4 @@
-"""Requests to a new SavedModel: some warm up a server, others check the model's answers."""
+"""Requests to a new SavedModel, to warm up a server and to verify the model."""
 
 import contextlib
 import json
@@ -36,22 +36,22 @@ _SENTENCES = [
     "He buys bread, cheese and apples.",
     "On Sundays the library stays closed.",
 ]
-# All paths through the search: few texts are one batch; 32 are two, side by side, which finished
-# sentences leave.
+# Cover all paths through the search: a few texts form one batch; 32 texts form two batches, which
+# run in parallel and drop finished sentences.
 REQUESTS = [_SENTENCES[:1], [""], _SENTENCES * 4, [" ".join(_SENTENCES)]]
 
 
 def _field(
     name: str, number: int, message: str | None = None, label: str = "LABEL_OPTIONAL"
 ) -> dict[str, object]:
-    """Describes a field that holds a text, or a message."""
+    """Describes a field that contains a string or a message."""
     kind = {"type": "TYPE_STRING"} if message is None else {"type_name": message}
     return {"name": name, "number": number, "label": label, **kind}
 
 
-# The part of TensorFlow Serving's messages that a request needs. In a file, numbers matter and
-# names do not, and the entries of a map are messages like any others. The tests read the file with
-# the package tensorflow-serving-api.
+# The parts of TensorFlow Serving's messages that a request needs. The file contains the numbers of
+# fields but not the names, and stores the entries of a map like any other messages. The tests read
+# the file with the package tensorflow-serving-api.
 _MESSAGES = {
     "ModelSpec": [_field("signature_name", 3)],
     "Input": [_field("key", 1), _field("value", 2, ".tensorflow.TensorProto")],
@@ -74,9 +74,9 @@ _PredictionLog = message_factory.GetMessageClass(
     descriptor_pool.Default().FindMessageTypeByName(f"{_FILE.package}.PredictionLog")
 )
 
-# What placeholders stand for, in a model that has them.
+# Models with placeholders keep these spans as they are.
 _SPANS = [b"<b>{name}</b>, see https://a.org/b or %s"]
-# Texts as an attacker may send them.
+# Adversarial inputs.
 _HOSTILE = [
     b"\xff\xc3 \0 a",
     "</s> <pad> <0x0A> ▁␛ >>de<<".encode(),
@@ -86,21 +86,21 @@ TEXTS = [*(text.encode() for text in PROBES), *_SPANS, *_HOSTILE]
 
 
 class _Rounding(NamedTuple):
-    """How precisely numbers are multiplied and added."""
+    """The precision of matrix products on a device."""
 
-    unit: float  # the relative distance between neighbouring numbers, and what sums make of it
-    tolerance: float  # the largest difference between two answers
+    unit: float  # the relative rounding error, including that of sums
+    tolerance: float  # the largest accepted difference between two results
 
 
 _FLOAT32 = _Rounding(2**-20, 1e-4)
-# A GPU multiplies float32 in TF32, which has 11 bits; bfloat16 has 8.
+# GPUs multiply float32 numbers in TF32, which has 11 bits. The format bfloat16 has 8 bits.
 _TF32 = _Rounding(2**-10, 2**-8)
 _BFLOAT16 = _Rounding(2**-7, 2**-6)
-# How many times the translator answers again with differently rounded weights.
+# The translator repeats a request at most this many times, with slightly changed weights.
 _MAX_NUDGES = 32
 _MAX_SECONDS = 3600
 _PROGRAM = pathlib.Path(__file__).with_name("session_mode.py")
-# Where TensorFlow Serving looks for the requests to warm up by.
+# TensorFlow Serving reads its warm-up requests from this file.
 WARMUP = pathlib.PurePath("assets.extra", "tf_serving_warmup_requests")
 
 _log = logging.getLogger(__name__)
@@ -120,9 +120,9 @@ def requests_that_compile(
 def _requests_of_shapes(
     translator: Translator, shapes: SearchShapes, signature: Signature
 ) -> list[dict[str, tf.Tensor]]:
-    """Returns requests to a signature, each for another shape.
+    """Returns a request to a signature for each shape.
 
-    A shape that no text has, since a tag alone is longer, has no request.
+    A shape that is too short for any text, because the tag fills it, has no request.
     """
     text = " ".join(_SENTENCES * 8)
     beginnings = [text[:end] for end in range(1, len(text) + 1)]
@@ -148,14 +148,14 @@ def write_warmup_requests(
     signatures: Mapping[SignatureName, Signature],
     more: Mapping[SignatureName, Sequence[dict[str, tf.Tensor]]] | None = None,
 ) -> None:
-    """Writes `REQUESTS` for each signature to where TensorFlow Serving looks for them.
+    """Writes `REQUESTS` for each signature to the file that TensorFlow Serving warms up with.
 
     Args:
-        more: requests to signatures besides.
+        more: Additional requests, by signature name. Defaults to None.
     """
     path = pathlib.Path(saved_model, WARMUP)
     path.parent.mkdir(exist_ok=True)
-    # Signatures with the same function are one graph, which is warmed up once.
+    # Signatures with the same function share a graph, which has to be warmed up only once.
     chosen: dict[object, SignatureName] = {}
     for name, signature in signatures.items():
         chosen.setdefault(signature.function, name)
@@ -174,7 +174,7 @@ def write_warmup_requests(
 def read_warmup_requests(
     saved_model: str | os.PathLike[str],
 ) -> list[tuple[str, dict[str, tf.Tensor]]]:
-    """Returns the requests that TensorFlow Serving warms up by: a signature's name and inputs.
+    """Returns the requests that TensorFlow Serving warms up with, as signature names and inputs.
 
     Raises:
         InvalidFileError: The file is damaged.
@@ -203,28 +203,30 @@ def verify(
     more: Mapping[SignatureName, Sequence[dict[str, tf.Tensor]]] | None = None,
     python: str = sys.executable,
 ) -> None:
-    """Checks a SavedModel in session mode, as TensorFlow Serving loads it, in a process of its own.
+    """Checks that a SavedModel returns the same results as the translator.
 
-    Numbers may differ by what rounding explains. A choice among texts or positions that was close
-    may then go the other way, and a search goes on from there to another end, whose score can be
-    far from that of the first. So the score of a text does not tell whether rounding explains it.
-    Instead, the translator is asked again with some of its weights rounded up or down: the
-    SavedModel must answer as the translator does in one of these cases. A text may be any, and its
-    score, if a quarter of these cases gave texts that no other gave, as where a search repeats
-    words in a loop: still other texts are to be expected then.
+    The SavedModel runs in a separate process and in session mode, as in TensorFlow Serving.
+
+    Small differences between numbers are accepted as rounding. Rounding can also change a close
+    decision between two tokens or positions. The search then continues differently, and the final
+    score can be far from the expected score. The score therefore does not show whether rounding
+    explains a different text. Instead, the translator repeats the request up to 32 times with some
+    of its weights rounded up or down, and each value must match one of the repetitions. If at least
+    a quarter of the repetitions return a text that no other repetition returns, as happens if a
+    search repeats words in a loop, any text and any score are accepted.
 
     Args:
-        functions: by the names of signatures, the concrete functions that were saved, which compute
-            with the translator.
-        signatures: what they are, by the same names.
-        precision: that of the translator.
-        more: requests to signatures besides `TEXTS`. Defaults to None: there are none.
-        python: the interpreter that runs it, which may have other releases of TensorFlow and
-            tensorflow-text. Defaults to the one of this process.
+        functions: The concrete functions that were saved, by signature name. They compute with the
+            translator.
+        signatures: Their signatures, by the same names.
+        precision: The precision of the translator. Defaults to "float32".
+        more: Requests to signatures in addition to `TEXTS`. Defaults to None.
+        python: The interpreter of the process, which may have other versions of TensorFlow and
+            tensorflow-text. Defaults to the interpreter of this process.
 
     Raises:
-        VerificationError: It cannot be loaded, holds an operation that a model server does not
-            register, or answers otherwise than the translator.
+        VerificationError: The SavedModel cannot be loaded, contains an operation that a model
+            server does not register, or returns different results than the translator.
     """
     requests = [(name, signatures[name].request(TEXTS)) for name in functions]
     requests += [(name, inputs) for name in functions for inputs in (more or {}).get(name, ())]
@@ -273,7 +275,7 @@ def _compute(function: Any, inputs: dict[str, tf.Tensor]) -> dict[str, np.ndarra
 def _differences(
     answer: dict[str, np.ndarray], expected: dict[str, np.ndarray], rounding: _Rounding
 ) -> dict[str, np.ndarray]:
-    """Returns for each output which elements are not as expected."""
+    """Returns which elements of each output differ from the expected values."""
     tolerance = rounding.tolerance
     differs = {}
     for key, values in expected.items():
@@ -282,7 +284,7 @@ def _differences(
         else:
             differs[key] = np.asarray(answer[key] != values)
     if "position" in differs:
-        # If the attention to several positions is equal up to rounding, any of them is right.
+        # If the attention to several positions is equal up to rounding, accept any of them.
         positions = answer["position"]
         attention = expected["attention"]
         places = np.clip(positions, 0, attention.shape[-1] - 1)
@@ -295,7 +297,10 @@ def _differences(
 def _leave_out_undecided(
     differs: dict[str, np.ndarray], nudged: Sequence[Mapping[str, np.ndarray]]
 ) -> None:
-    """Removes from `differs` what rounding decides anew each time, and the numbers of its text."""
+    """Accepts values that rounding changes again and again, and all numbers of the same texts.
+
+    Accepted values become False in `differs`.
+    """
     is_undecided = np.zeros(len(next(iter(differs.values()))), bool)
     is_number = {key: bool(nudged) and nudged[0][key].dtype.kind == "f" for key in differs}
     for key, elements in differs.items():
@@ -311,7 +316,7 @@ def _leave_out_undecided(
 def _num_unique(
     answers: Annotated[np.ndarray, "(answers, n)"],
 ) -> Annotated[np.ndarray, "int (n,)"]:
-    """Returns, for each element, how many answers are like no other."""
+    """Returns the number of answers that occur only once, for each element."""
     ordered = np.sort(answers, axis=0)
     changes = np.asarray(ordered[1:] != ordered[:-1], "bool")
     changes = np.pad(changes, [(1, 1), (0, 0)], constant_values=True)
@@ -322,7 +327,7 @@ def _num_unique(
 def _nudged(variables: Sequence[tf.Variable], unit: float, nudge: int) -> Iterator[None]:
     """Makes some weights one unit larger or smaller while the block runs.
 
-    With every fourth nudge, twice as many weights are changed.
+    Every four nudges, the share of the weights that change doubles.
     """
     random = np.random.default_rng(nudge)
     share = 2.0 ** (nudge // 4 - _MAX_NUDGES // 4 + 1)
@@ -341,7 +346,7 @@ def _nudged(variables: Sequence[tf.Variable], unit: float, nudge: int) -> Iterat
 def _first_difference(differs: np.ndarray, answer: np.ndarray, expected: np.ndarray) -> str:
     """Describes the first element that differs, in three lines.
 
-    Texts are shown around the first byte that differs.
+    Texts are cut to a few characters around the first byte that differs.
     """
     place = tuple(np.argwhere(differs)[0])
     received = answer[place]
@@ -361,14 +366,14 @@ def _first_difference(differs: np.ndarray, answer: np.ndarray, expected: np.ndar
 def _run_session(
     path: pathlib.Path, requests: list[tuple[SignatureName, dict[str, tf.Tensor]]], python: str
 ) -> tuple[str, list[dict[str, np.ndarray]]]:
-    """Runs session_mode.py, and returns the kind of device that computed, and the answers."""
+    """Runs session_mode.py, and returns the kind of device that it used and the results."""
     texts = [
         (name, {key: encoded(tensor) for key, tensor in inputs.items()})
         for name, inputs in requests
     ]
     try:
         finished = subprocess.run(
-            # -P: modules beside the program must not hide others of the same name.
+            # With -P, files in the program's directory cannot shadow other modules.
             [python, "-P", str(_PROGRAM), str(path)],
             input=json.dumps(texts),
             capture_output=True,

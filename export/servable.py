@@ -1,4 +1,4 @@
-"""The translator as a SavedModel, with which TensorFlow Serving answers text with text."""
+"""Exports a translator as a SavedModel that takes and returns text, for TensorFlow Serving."""
 
 import functools
 import hashlib
@@ -25,7 +25,7 @@ from .requests import requests_that_compile, verify, write_warmup_requests
 from .signatures import SIGNATURES, Signature, signatures_of
 
 _PACKAGES = ("tensorflow", "tensorflow-text", "keras")
-# The releases of TensorFlow that `make test-servers` tries, with the tensorflow-text of each.
+# The TensorFlow releases that `make test-servers` tests, each with its tensorflow-text.
 TRIED = {
     "2.16.1": "2.16.1",
     "2.17.0": "2.17.0",
@@ -34,9 +34,9 @@ TRIED = {
     "2.20.0": "2.20.1",
     "2.21.0": "2.21.1",
 }
-# With this flag TensorFlow Serving compiles on a CPU.
+# TensorFlow Serving compiles on a CPU only with this flag.
 XLA_FLAG = "--xla_cpu_compilation_enabled=true"
-# The error of a server without it.
+# A server without the flag reports this error.
 DISABLED = "XLA compilation disabled"
 CARD = pathlib.PurePath("assets.extra", "README.md")
 
@@ -44,13 +44,13 @@ CARD = pathlib.PurePath("assets.extra", "README.md")
 class Servable(tf.Module):
     """The content of a SavedModel: weights, tokenizers, and a graph for each signature.
 
-    The Keras model itself is not tracked: TensorFlow Serving and the C API load a SavedModel in
-    session mode, in which the variables of a tracked Keras model are not found.
+    The Keras model is not tracked. TensorFlow Serving and the C API load a SavedModel in session
+    mode, in which the variables of a tracked Keras model are not found.
 
     Args:
-        translator: of whose weights and tokenizers it is made.
-        signatures: by their names. Defaults to all.
-        shapes: for which searches are compiled. Defaults to None: none is.
+        translator: The translator to save.
+        signatures: The signatures by name. Defaults to `SIGNATURES`.
+        shapes: Shapes for which searches are compiled. Defaults to None: searches are not compiled.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Servable(tf.Module):
         shapes: SearchShapes | None = None,
     ) -> None:
         super().__init__()
-        # Two names of one signature share one graph.
+        # Names of the same signature share a graph.
         chosen = {signature.function: signature for signature in signatures.values()}
         with translator.graph.untied_output(), translator.graph.compiled(shapes):
             traced = {
@@ -71,7 +71,7 @@ class Servable(tf.Module):
         self.functions = {
             name: traced[signature.function] for name, signature in signatures.items()
         }
-        # Without signatures that take or return text, a SavedModel loads without tensorflow-text.
+        # If no signature takes or returns text, the SavedModel loads without tensorflow-text.
         self.tokenizers = []
         inputs_and_outputs = [(function.inputs, function.outputs) for function in traced.values()]
         if any(tensor.dtype == tf.string for tensor in tf.nest.flatten(inputs_and_outputs)):
@@ -79,7 +79,7 @@ class Servable(tf.Module):
 
 
 def graph_of(signature: Signature, translator: Translator) -> Any:
-    """Returns a signature as a `tf.function`, which takes its inputs by name."""
+    """Returns a signature as a `tf.function` with named inputs."""
     return tf.function(
         functools.partial(signature.function, translator),
         input_signature=list(signature.inputs.values()),
@@ -97,27 +97,29 @@ def export_servable(
     facts: Facts | None = None,
     shapes: SearchShapes | None = None,
 ) -> pathlib.Path:
-    """Writes `output/<version>/`, a SavedModel that takes and returns text, and returns its path.
+    """Writes a SavedModel that takes and returns text to `output/<version>/`, and returns the path.
 
-    The directory appears when it is complete and, in a process of its own, has answered some texts
-    as the translator does. In `assets.extra` it also holds the requests by which TensorFlow Serving
-    warms up, and its model card, which is copied to `output/README.md`.
+    The directory appears only after the SavedModel, in a separate process, has returned the same
+    results as the translator for test texts. Its folder `assets.extra` contains the warm-up
+    requests of TensorFlow Serving and a model card, which is also copied to `output/README.md`.
 
     Args:
-        version: defaults to one more than the highest version.
-        signatures: names of those in `export.signatures.signatures_of(translator)`. Defaults to
-            None: all.
-        serving_default: the signature that `serving_default` is another name of.
-        verified: whether to check what was written before it appears. Defaults to True.
-        facts: for the model card. Defaults to None: nothing is known.
-        shapes: for which the server compiles searches, if it was started with `XLA_FLAG`. Defaults
-            to None: it compiles nothing.
+        version: Version number. Defaults to None: one more than the highest version.
+        signatures: Names of signatures from `export.signatures.signatures_of(translator)`. Defaults
+            to None: all of them.
+        serving_default: The signature that is also called `serving_default`. Defaults to
+            "translate".
+        verified: Whether to check the SavedModel before it appears. Defaults to True.
+        facts: Facts for the model card. Defaults to None: all facts are unknown.
+        shapes: Shapes for which the server compiles searches. Start TensorFlow Serving with
+            `XLA_FLAG`, because it cannot load the SavedModel otherwise. Defaults to None: nothing
+            is compiled.
 
     Raises:
-        ConfigError: The version exists or is not positive, or there is no such signature, or no
-            `serving_default`.
+        ConfigError: The version exists or is not positive, a signature does not exist, or
+            `serving_default` is given but is not among the signatures.
         OSError: A file cannot be written.
-        VerificationError: The SavedModel gives other answers than the translator.
+        VerificationError: The SavedModel and the translator return different results.
     """
     known = signatures_of(translator)
     signatures = list(known) if signatures is None else signatures
@@ -143,11 +145,11 @@ def export_servable(
             _share_tensors(directory / "saved_model.pb", chosen)
             write_warmup_requests(directory, chosen, requests)
         except tf.errors.OpError as error:
-            # For example, the disk is full.
+            # The disk may be full, for example.
             reason = re.sub(r"{{.*?}} | \[Op:\w+\]", "", error.message.splitlines()[0])
             raise OSError(f"{output}: the SavedModel cannot be written: {reason}") from None
         if verified:
-            # What is compiled is compared with what is not.
+            # Compare the compiled searches with searches that are not compiled.
             plain = servable if shapes is None else Servable(translator, chosen)
             verify(directory, plain.functions, chosen, translator.precision, requests)
         card = model_card(translator, directory, chosen, facts or Facts(), shapes)
@@ -157,9 +159,9 @@ def export_servable(
 
 
 def _share_tensors(path: pathlib.Path, signatures: Mapping[SignatureName, Signature]) -> None:
-    """Makes equal signatures use the same tensors.
+    """Makes signatures with the same function use the same tensors.
 
-    A server then optimizes and warms up one graph for them.
+    A server then optimizes and warms up their graph only once.
     """
     saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
     definitions = saved_model.meta_graphs[0].signature_def
@@ -176,7 +178,7 @@ def model_card(
     facts: Facts,
     shapes: SearchShapes | None = None,
 ) -> str:
-    """Returns the model card of a translator's SavedModel, which answers these signatures."""
+    """Returns the model card of a translator's SavedModel with the given signatures."""
     model = translator.model.config
     decoding = translator.decoding
     weights = saved_model / "variables" / "variables.data-00000-of-00001"

@@ -1,11 +1,11 @@
-"""Answers requests with a SavedModel in a session, as TensorFlow Serving does.
+"""Runs requests to a SavedModel in a session, like TensorFlow Serving.
 
 This program does not import the package:
 
     python session_mode.py SAVED_MODEL < requests > answers
 
-Requests are JSON: a list of [name of the signature, {name: tensor}], where a tensor is a serialized
-TensorProto in Base64. So are the answers: [kind of device, list of {name: tensor}].
+The requests are a JSON list of [signature name, {name: tensor}]. Each tensor is a serialized
+TensorProto in Base64. The answers are JSON too: [kind of device, list of {name: tensor}].
 """
 
 import base64
@@ -19,14 +19,14 @@ import tensorflow_text
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, SignatureDef
 
-# Python's TensorFlow registers these operations, a server does not.
+# TensorFlow registers these operations in Python, but not in a model server.
 _PYTHON = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
 
 
 def check_operations(meta_graph: MetaGraphDef) -> None:
-    """Ends the program if a graph holds an operation that a model server does not register."""
+    """Exits if a graph contains an operation that a model server does not register."""
     libraries = pathlib.Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so")
-    # Modules with a function for each operation.
+    # Each library becomes a module with a function for each operation.
     registered = {name for path in libraries for name in dir(tf.load_op_library(str(path)))}
     registered |= set(dir(tf.raw_ops)) - _PYTHON
     functions = meta_graph.graph_def.library.function
@@ -56,7 +56,7 @@ def answer(
 
 
 def main(path: str) -> None:
-    # Every import of the package now fails.
+    # From here on, importing the package fails.
     sys.modules["keras_transformer"] = None  # type: ignore[assignment]
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         meta_graph = tf.compat.v1.saved_model.load(session, ["serve"], path)

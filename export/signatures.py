@@ -1,7 +1,7 @@
-"""The signatures of a servable: each is a thin wrapper of a function of the translator's graph.
+"""The signatures of a SavedModel, thin wrappers around the functions of the translator's graph.
 
-Every output has the batch first, so that REST's row format works. Outputs with a length for each
-text are padded.
+The first dimension of every output is the batch, so that REST's row format works. Outputs whose
+length depends on the text are padded.
 """
 
 import inspect
@@ -31,28 +31,28 @@ _SPECS = {
 
 
 class Signature(NamedTuple):
-    """One way to call a servable."""
+    """A function of a SavedModel that clients can call."""
 
     description: str
-    # Computes the outputs by name from a translator and the inputs.
+    # Computes the outputs, by name, from a translator and the inputs.
     function: Callable[..., dict[str, Tensor]]
-    # The description of each output by its name.
+    # Descriptions of the outputs, by name.
     outputs: dict[str, str]
-    # Turns texts into values of the inputs.
+    # Makes values of the inputs from texts.
     example: Callable[[Sequence[str | bytes]], dict[str, Sequence[object]]] = lambda texts: {
         "text": texts
     }
-    # Whether it searches translations that begin with nothing, so that the search can be compiled.
+    # Whether the search can be compiled. Searches with prefixes cannot be compiled.
     is_compilable: bool = False
 
     @property
     def inputs(self) -> dict[str, tf.TensorSpec]:
-        """By name: what the function takes besides the translator."""
+        """The inputs of the function besides the translator, by name."""
         _, *names = inspect.signature(self.function).parameters
         return {name: _SPECS[name] for name in names}
 
     def request(self, texts: Sequence[str | bytes]) -> dict[str, tf.Tensor]:
-        """Returns the inputs of a request that is made of texts."""
+        """Returns the inputs of a request that contains the texts."""
         values = self.example(texts)
         return {name: tf.constant(values[name], spec.dtype) for name, spec in self.inputs.items()}
 
@@ -63,7 +63,7 @@ def _translate(translator: Translator, text: Texts) -> dict[str, Tensor]:
 
 def _translate_n_best(translator: Translator, text: Texts) -> dict[str, Tensor]:
     results = translator.graph.search(text, n_best=translator.decoding.beam_size)
-    # JSON has no -inf.
+    # JSON cannot represent -inf.
     scores = tf.maximum(results.scores, tf.float32.min)
     return {"text": results.texts, "score": scores, **_source(translator, results.source_lengths)}
 
@@ -179,7 +179,7 @@ _TRANSLATE = Signature(
     is_compilable=True,
 )
 
-# The signature that is called if none is named comes first.
+# `serving_default`, which servers call if a request names no signature, comes first.
 SIGNATURES: dict[SignatureName, Signature] = {
     "serving_default": _TRANSLATE,
     "translate": _TRANSLATE,
@@ -318,7 +318,7 @@ SIGNATURES: dict[SignatureName, Signature] = {
 
 
 def signatures_of(translator: Translator) -> dict[SignatureName, Signature]:
-    """Returns all signatures of a translator: `SIGNATURES`, and one for tags if it has any."""
+    """Returns `SIGNATURES` and, if the translator has tags, `translate_with_tag`."""
     tags = list(translator.tokenizers.source.tags)
     if not tags:
         return SIGNATURES

@@ -1,1 +1,1 @@
-"""From a corpus to a model directory."""
+"""Trains translators, from text files to model directories."""

@@ -1,4 +1,4 @@
-"""BLEU by sacreBLEU, with a tokenizer that fits the language of the references."""
+"""BLEU from sacreBLEU, with a tokenizer that fits the script of the references."""
 
 import itertools
 import logging
@@ -14,7 +14,7 @@ from keras_transformer.scripts import UNSPACED, main_script
 
 _log = logging.getLogger(__name__)
 
-# The tokenizers for scripts, and the languages that are written in them.
+# The tokenizer and the language of each script.
 _TOKENIZERS_OF_SCRIPTS = {
     "Hani": ("zh", "Chinese"),
     "Jpan": ("ja-mecab", "Japanese"),
@@ -25,10 +25,11 @@ _PACKAGES = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
 
 
 def choose_tokenizer(references: Iterable[str]) -> str:
-    """Returns the tokenizer for the script of the references, and logs a line about the choice.
+    """Returns sacreBLEU's tokenizer for the script of the references, and logs the choice.
 
-    Han gets "zh", Japanese "ja-mecab", Korean "ko-mecab"; Thai, Lao, Khmer, Burmese and Tibetan
-    "char"; all others "13a". If the package of a tokenizer is missing, "char" takes its place.
+    Chinese gets "zh", Japanese "ja-mecab" and Korean "ko-mecab". Thai, Lao, Khmer, Burmese and
+    Tibetan get "char", and all other languages get "13a". If the package of a tokenizer is missing,
+    "char" is used instead.
     """
     script = main_script(itertools.islice(references, _MAX_TEXTS))
     if script not in UNSPACED and script not in _TOKENIZERS_OF_SCRIPTS:
@@ -51,20 +52,20 @@ def choose_tokenizer(references: Iterable[str]) -> str:
 
 
 def make_bleu(tokenizer: str, **options: Any) -> sacrebleu.metrics.BLEU:
-    """Returns the metric with a tokenizer.
+    """Returns sacreBLEU's BLEU metric with a tokenizer.
 
     Args:
-        tokenizer: str. One of `BLEU_TOKENIZERS`; "none" for texts that are tokenized already.
-        **options: other arguments of sacreBLEU's `BLEU`.
+        tokenizer: str. One of `BLEU_TOKENIZERS`. Use "none" for texts that are already tokenized.
+        **options: Other arguments of sacreBLEU's `BLEU`.
 
     Raises:
-        ConfigError: There is no such tokenizer, or its package or model is missing.
+        ConfigError: The tokenizer does not exist, or its package or model is missing.
     """
     one_of("tokenize", tokenizer, BLEU_TOKENIZERS)
     try:
         return sacrebleu.metrics.BLEU(tokenize=tokenizer, force=tokenizer == "none", **options)
-    # sacreBLEU raises a RuntimeError or an ImportError for a package. Where it cannot download a
-    # model, it is an OSError, or ends the process.
+    # If a package is missing, sacreBLEU raises a RuntimeError or an ImportError. If it cannot
+    # download a model, it raises an OSError or ends the process.
     except (RuntimeError, ImportError) as error:
         if tokenizer not in _PACKAGES:
             raise
@@ -78,5 +79,5 @@ def make_bleu(tokenizer: str, **options: Any) -> sacrebleu.metrics.BLEU:
 
 
 def words_of(text: str, bleu: sacrebleu.metrics.BLEU) -> Sequence[str]:
-    """Returns the words or characters of a text that a metric counts."""
+    """Returns the words or characters of a text that a BLEU metric counts."""
     return bleu.tokenizer(text.rstrip()).split()

@@ -1,4 +1,4 @@
-"""A picture or a page of training runs: the curves of their logs."""
+"""Plots the logs of training runs as a picture or an HTML page."""
 
 import csv
 import io
@@ -18,24 +18,25 @@ from keras_transformer.runtime.fonts import font_families
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The titles of the panels, and how each draws which columns of the logs.
+# The title of each panel, and the line style of each column of the log that it shows.
 _PANELS = {
     "loss (dashed: of training)": {"loss": "--", "val_loss": "-"},
     "perplexity": {"val_perplexity": "-"},
     "BLEU (dashed: chrF)": {"val_bleu": "-", "val_chrf": "--"},
     "learning rate": {"learning_rate": "-"},
 }
-# A validation takes about 200 bytes of a log.
+# Each validation takes about 200 bytes of the log.
 _MAX_LOG_BYTES = 64 * 2**20
 _TEMPLATE = pathlib.Path(__file__).with_name("curves_page.html")
 
 
 def read_log(model_dir: ModelDir) -> list[dict[str, float]]:
-    """Reads the numbers of each validation by their names, such as `step` and `val_perplexity`.
+    """Reads the numbers of each validation by name, such as `step` and `val_perplexity`.
 
     Raises:
         ConfigError: The directory is not a model directory, or has no log.
-        InvalidFileError: The log holds something else than numbers with their steps, or nothing.
+        InvalidFileError: The log is empty, or contains anything other than numbers with their
+            steps.
     """
     model_dir.read_config()
     path = model_dir.log_path
@@ -45,7 +46,7 @@ def read_log(model_dir: ModelDir) -> list[dict[str, float]]:
     with io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file, restval="")
         try:
-            # Values that only some validations measured are empty in the others.
+            # Values that a validation did not measure are empty.
             rows = [
                 {name: float(value) for name, value in row.items() if value != ""} for row in reader
             ]
@@ -61,16 +62,16 @@ def read_log(model_dir: ModelDir) -> list[dict[str, float]]:
 
 
 def training_figure(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> "Figure":
-    """Draws loss, perplexity, BLEU with chrF, and learning rate of training runs by their steps.
+    """Plots loss, perplexity, BLEU with chrF, and learning rate of training runs against the step.
 
-    Each run has its color. Perplexity is drawn on a logarithmic scale. A panel without numbers,
-    such as BLEU if no run has measured it, is left out.
+    Each run has its own color. Perplexity has a logarithmic scale. Panels without data, such as
+    BLEU if no run measured it, are left out.
     """
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.ticker import LogFormatter
 
-    # The name of a directory need not be UTF-8.
+    # Names of directories may not be UTF-8.
     names = [str(ModelDir(model_dir)).encode(errors="replace").decode() for model_dir in model_dirs]
     logs = [read_log(ModelDir(model_dir)) for model_dir in model_dirs]
     logged = {column for rows in logs for row in rows for column in row}
@@ -93,7 +94,8 @@ def training_figure(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> 
     legend = figure.legend(handles, [""] * len(names), loc="outside lower center")
     families = font_families(names)
     for text, name in zip(legend.get_texts(), names):
-        # A "$" in a name must not begin a formula, nor a leading "_" hide the label.
+        # Show names literally. Otherwise, "$" would begin a formula, and a leading "_" would hide
+        # the label.
         text.set(text=name, parse_math=False, family=families)
     return figure
 
@@ -101,7 +103,7 @@ def training_figure(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> 
 def training_page(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> str:
     """Returns an HTML page with the curves of `training_figure`.
 
-    It needs no other file and no network.
+    The page needs no other file and no network.
     """
     logs = [read_log(ModelDir(model_dir)) for model_dir in model_dirs]
     panels = []
@@ -132,7 +134,7 @@ def plot_training(
     Raises:
         ConfigError: The path has another suffix, or a directory is not a model directory with a
             log.
-        InvalidFileError: A log is damaged, or empty.
+        InvalidFileError: A log is damaged or empty.
     """
     picture_path("output", os.fspath(path))
     if os.fspath(path).lower().endswith(".html"):

@@ -1,4 +1,4 @@
-"""BLEU and chrF of a translator, by sacreBLEU, and how often it uses a glossary's terms."""
+"""Evaluates a translator with sacreBLEU's BLEU and chrF, and counts the glossary terms it uses."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from keras_transformer.tokenizers.words import with_marks
 from .bleu import choose_tokenizer, make_bleu
 from .text.corpus import SentencePairs
 
-# Stands around words: a noncharacter of Unicode.
+# This Unicode noncharacter marks the beginning and the end of words.
 _MARK = "\ufdd9"
 
 
@@ -35,16 +35,17 @@ def evaluate(
     pairs: SentencePairs,
     tokenize: str | None = None,
 ) -> Evaluation:
-    """Translates the sources and compares the translations with the targets, in mixed case.
+    """Translates the sources and scores the translations against the targets, case-sensitively.
 
     Args:
-        translate: Translator, or any function from a list of texts to a list of texts.
-        pairs: SentencePairs.
-        tokenize: str or None. sacreBLEU's tokenizer for BLEU, one of `BLEU_TOKENIZERS`; "none" for
-            text that is tokenized already. Defaults to None: the one for the script of the targets.
+        translate: A `Translator`, or any function that takes and returns a list of texts.
+        pairs: SentencePairs. The sources and their references.
+        tokenize: str or None. sacreBLEU's tokenizer for BLEU, one of `BLEU_TOKENIZERS`. Use "none"
+            for text that is already tokenized. Defaults to None: the tokenizer for the script of
+            the targets.
 
     Raises:
-        ConfigError: There is no such tokenizer, or its package or model is missing.
+        ConfigError: The tokenizer does not exist, or its package or model is missing.
     """
     bleu = make_bleu(tokenize or choose_tokenizer(pairs.target))
     translations = translate(list(pairs.source))
@@ -60,9 +61,9 @@ def evaluate(
 class TermUse(NamedTuple):
     """How often translations use the terms of a glossary."""
 
-    used: int  # how many terms of the sources have their translations
-    number: int  # how many terms the sources have
-    share: float  # the share that is used; 1 if there are no terms
+    used: int  # number of terms in the sources whose translations are used
+    number: int  # number of terms in the sources
+    share: float  # share of the terms that are used; 1 if there are no terms
 
     def __str__(self) -> str:
         return f"{self.share:.1%} of {self.number:,}"
@@ -71,10 +72,10 @@ class TermUse(NamedTuple):
 def count_terms(
     glossary: Mapping[str, str], sources: Sequence[str], *systems: Sequence[str]
 ) -> list[TermUse]:
-    """Counts for each system the terms of sources whose translations are in its translations.
+    """Counts the terms in the sources that each system translates as in a glossary.
 
-    A translation counts where its words are whole words, written as in the glossary; its first
-    letter may be a capital. A term that comes twice must be translated twice.
+    A translation of a term counts if it consists of whole words that are written as in the
+    glossary. Its first letter may be a capital. A term that occurs twice must be translated twice.
 
     Example:
         >>> translations = ["Hund beißt Mann.", "Hunde."]

@@ -1,4 +1,4 @@
-"""A recipe: a configuration for training, from a YAML file and from values given one by one."""
+"""Loads recipes: training configurations from YAML files and from values on the command line."""
 
 import contextlib
 import dataclasses
@@ -17,11 +17,11 @@ from keras_transformer.config.yaml_file import parse_value, read_sections, yaml_
 from keras_transformer.errors import ConfigError, naming_source
 from keras_transformer.model_dir import ModelDir
 
-# What may be changed in a model whose weights are taken over.
+# You may change these options of a model that training starts from.
 _RATES = ("dropout", "attention_dropout", "activation_dropout")
-# They follow from the section `tokenizer`.
+# These sizes follow from the section `tokenizer`.
 VOCAB_SIZES = ("source_vocab_size", "target_vocab_size")
-# As YAML gives them, not checked yet.
+# Values as read from YAML, before any check.
 Sections = dict[str, Any]
 
 _SUFFIXES = (".yaml", ".yml")
@@ -38,21 +38,21 @@ def load_recipe(
 ) -> Config:
     """Loads a recipe.
 
-    A recipe contains only what differs from the defaults. Its `model` section may name a `preset`,
-    and has no vocabulary sizes, which are those of the tokenizer.
+    A recipe contains only values that differ from the defaults. Its `model` section may name a
+    `preset`. It does not contain vocabulary sizes, because they follow from the tokenizer.
 
     Args:
-        recipe: str or path of a YAML file, or the name of a recipe of the package. Defaults to
-            None: the paper's base model.
-        overrides: list of strings "SECTION.KEY=VALUE", with the value in YAML, which replace values
-            of the recipe.
+        recipe: str or path. A YAML file, or the name of a recipe in the package. Defaults to None:
+            the paper's base model.
+        overrides: list of str. Each string is "SECTION.KEY=VALUE", with the value in YAML, and
+            replaces a value of the recipe.
         init_from: ModelDir or None. The model that training starts from. Its sections `model`,
-            `tokenizer` and `decoding` and its `data.normalize` replace the defaults; only the rates
-            of dropout and `decoding` may be changed. Defaults to None: a new model.
+            `tokenizer` and `decoding` and its `data.normalize` replace the defaults. You may change
+            only the dropout rates and `decoding`. Defaults to None: a new model.
 
     Raises:
         ConfigError: The file cannot be read, a key is unknown, or a value breaks its rule. The
-            message names the file or the override at fault.
+            message names the file or the override that contains the error.
     """
     initial = None if init_from is None else init_from.read_config()
     with naming_origins(recipe, overrides, init_from):
@@ -64,7 +64,7 @@ def load_recipe(
         config = _resolve(sections, initial)
     given = [f"{recipe}"] if recipe is not None else []
     with naming_source(", ".join([*given, *map(_shown, overrides)])):
-        # A model directory could not be read if its configuration were too long.
+        # Raise an error if the configuration is too long to be read from a model directory.
         recipe_of(config)
     return config
 
@@ -75,9 +75,9 @@ def naming_origins(
     overrides: Sequence[str] = (),
     init_from: ModelDir | None = None,
 ) -> Iterator[None]:
-    """Puts the places where values were given in front of the message of a ConfigError about them.
+    """Adds the origins of values to the message of a ConfigError about them.
 
-    The arguments are those of `load_recipe`.
+    The arguments are the same as for `load_recipe`.
     """
     try:
         yield
@@ -102,7 +102,7 @@ def _with_origins(
         of_model = [key for key in keys if key.partition(".")[0] in _TAKEN_OVER]
         given += [taken_over[key] for key in of_model if key in taken_over and key not in places]
     if keys[0] in SECTIONS:
-        # A rule about the whole section.
+        # The message is about the whole section.
         given += [place for key, place in places.items() if key.startswith(f"{keys[0]}.")]
     elif keys[0] not in places and init_from is None and "; received " in message:
         message += ", the default"
@@ -110,11 +110,11 @@ def _with_origins(
 
 
 def _places(recipe: str | os.PathLike[str] | None, overrides: Sequence[str]) -> dict[str, str]:
-    """Returns where each key was given: a line of the recipe, or an override."""
+    """Returns the origin of each key: a line of the recipe, or an override."""
     places: dict[str, str] = {}
     sections: Sections = {}
     if recipe is not None:
-        # The message must not be lost if the file is.
+        # If the file can no longer be read, keep the original message.
         with contextlib.suppress(ConfigError):
             sections = read_recipe(recipe)
         for section, values in sections.items():
@@ -133,7 +133,7 @@ def _places(recipe: str | os.PathLike[str] | None, overrides: Sequence[str]) -> 
         inner = values if isinstance(values, dict) else {}
         given = [key, *(f"{key}.{name}" for name in inner)]
         places |= dict.fromkeys(given, _shown(override))
-        # A mapping that the recipe lacks, such as data.augment.
+        # The override also sets a mapping that the recipe lacks, such as data.augment.
         places.setdefault(key.rpartition(".")[0], _shown(override))
     for name in PRESETS.get(str(preset), ()):
         places.setdefault(f"model.{name}", places["model.preset"])
@@ -146,7 +146,7 @@ def _shown(override: str) -> str:
 
 
 def recipe_of(config: Config) -> str:
-    """Returns the YAML of a recipe with every key, which `load_recipe` reads."""
+    """Returns a recipe with every key as YAML, which `load_recipe` reads."""
     sections = dataclasses.asdict(config)
     for name in VOCAB_SIZES:
         del sections["model"][name]
@@ -154,7 +154,7 @@ def recipe_of(config: Config) -> str:
 
 
 def recipe_names() -> list[str]:
-    """Returns the names of the recipes of the package, such as "multi30k" and "table3/A-h1"."""
+    """Returns the names of the package's recipes, such as "multi30k" and "table3/A-h1"."""
     names = {path.stem for path in _RECIPES.glob("*.yaml")} - {_TABLE3.stem}
     rows = read_sections(_TABLE3).keys() - {"all"}
     return sorted([*names, *(f"{_TABLE3.stem}/{row}" for row in rows)])
@@ -183,7 +183,7 @@ def read_recipe(recipe: str | os.PathLike[str]) -> Sections:
 
 
 def _set(sections: Sections, override: str) -> None:
-    """Replaces a value in sections; the message about an override begins with it."""
+    """Replaces a value in sections. Error messages begin with the override."""
     with naming_source(_shown(override)):
         key, equals, value = override.partition("=")
         section, dot, name = key.partition(".")
@@ -202,7 +202,7 @@ def _set(sections: Sections, override: str) -> None:
 
 
 def _resolve(sections: Sections, initial: Config | None) -> Config:
-    """Completes the model's section, and checks everything."""
+    """Completes the model section and checks all sections."""
     check_keys(sections, SECTIONS)
     model = section_of(sections, "model")
     check_keys(
@@ -226,7 +226,7 @@ def _resolve(sections: Sections, initial: Config | None) -> Config:
 
 
 def _continued(initial: Config, sections: Sections) -> Config:
-    """The configuration of a training run that starts from an existing model."""
+    """Returns the configuration of a training run that starts from an existing model."""
     completed = dict(sections)
     for section in _TAKEN_OVER:
         given = section_of(sections, section)

@@ -1,1 +1,1 @@
-"""Which subwords of a parallel text are translations of each other, and shortlists made of them."""
+"""Word alignment of parallel text, and shortlists that are learned from it."""

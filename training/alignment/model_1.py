@@ -1,12 +1,12 @@
-"""IBM Model 1 (Brown et al., 1993): which subwords, and which words, translate each other.
+"""IBM Model 1 (Brown et al., 1993) for subword tokens and for words.
 
-Each token of one side comes from one token of the other, any of them with the same probability
-beforehand. The end token, with which every sentence ends, takes the place of the empty word: what
-has no translation comes from it.
+The model assumes that each token of a sentence comes from one token of the other language, and that
+all tokens of the sentence are equally likely beforehand. Every sentence ends with the end token,
+which serves as the empty word: tokens without a translation come from it.
 
 The probabilities are learned by expectation maximization. A pass over the text counts how often
-each pair of tokens is expected to be linked; the counts, divided by their sums, are the
-probabilities of the next pass. Only tokens that share a sentence pair have an entry.
+each pair of tokens is expected to be linked. The counts divided by their sums are the probabilities
+of the next pass. Only tokens that occur together in a sentence pair have an entry.
 """
 
 import dataclasses
@@ -23,42 +23,41 @@ from keras_transformer.tokenizers.words import WORD
 from ..text.corpus import SentencePairs, in_chunks
 
 PASSES = 5
-# What bounds memory: pairs of tokens whose probabilities are kept, 16 bytes each, and links looked
-# at together.
+# These limits bound memory: the number of token pairs whose probabilities are kept, 16 bytes each,
+# and the number of links in a block.
 _CAPACITY = 2**24
 _LINKS_PER_BLOCK = 2**21
-# A key is a pair of token ids.
+# A key is source_id * _SOURCE + target_id.
 _SOURCE = 2**32
-# Probability with which words that translate each other come from each other, in both directions.
+# Two words translate each other if both translation probabilities are at least this.
 _MIN_PROBABILITY = 0.1
-# A word in a larger share of the sentences says too little to be a term.
+# Words in a larger share of the sentences are too common to be terms.
 _MAX_SHARE = 0.05
 _MAX_WORDS = 3
-# What bounds memory and time: pairs of sentences that are learned from, words of a sentence.
+# These limits bound memory and time: sentence pairs to learn from, and words per sentence.
 _MAX_PAIRS = 200_000
 _WORDS_PER_SENTENCE = 256
 
 _WORD = regex.compile(WORD)
-# What may be between the words of a phrase; in scripts without spaces, nothing is.
+# Text that may separate the words of a phrase. Scripts without spaces need no separator.
 _BETWEEN = regex.compile(r"[ \-'’]?")
-# The number of the empty word, with which a sentence ends as with an end token, and of words that
-# are not known.
+# The ids of the empty word, which ends every sentence, and of unknown words.
 _EMPTY, _UNKNOWN = 0, 1
 
 Keys = Annotated[np.ndarray, "int64 (n,), ascending"]
 
 
 class Links(NamedTuple):
-    """All pairs of a source token and a target token that share one of some sentence pairs."""
+    """All pairs of a source token and a target token in the same sentence pair."""
 
-    keys: np.ndarray  # int64 (num_links,), the two tokens
-    # int64 (num_links,), the place of each token among all tokens of its side
+    keys: np.ndarray  # int64 (num_links,), the keys of the token pairs
+    # int64 (num_links,), the position of each token among all tokens of its side
     source_places: np.ndarray
     target_places: np.ndarray
 
 
 class Counts(NamedTuple):
-    """How often pairs of tokens are expected to be linked; or the probabilities that follow."""
+    """Expected numbers of links between pairs of tokens, or the resulting probabilities."""
 
     keys: np.ndarray  # int64 (n,), ascending, see `source_ids` and `target_ids`
     forward: np.ndarray  # float32 (n,), if each target token comes from one source token
@@ -73,16 +72,16 @@ class Counts(NamedTuple):
         return self.keys % _SOURCE
 
     def probabilities(self) -> "Counts":
-        """Returns the probabilities of target tokens given source tokens, and the other way."""
+        """Returns the probabilities of target tokens given source tokens, and vice versa."""
         forward = _share(self.forward, self.source_ids)
         backward = _share(self.backward, self.target_ids)
         return Counts(self.keys, forward, backward)
 
 
 class Sentences(NamedTuple):
-    """One side of some sentence pairs."""
+    """The sources or the targets of several sentence pairs."""
 
-    token_ids: np.ndarray  # int (num_tokens,), of all sentences end to end, each with its end token
+    token_ids: np.ndarray  # int (num_tokens,), all sentences with their end tokens
     lengths: np.ndarray  # int (num_sentences,)
 
     def part(self, begin: int, end: int) -> "Sentences":
@@ -91,7 +90,7 @@ class Sentences(NamedTuple):
 
 
 def links_of(source: Sentences, target: Sentences) -> Links:
-    """Returns all links of sentence pairs.
+    """Returns the links between all tokens of each sentence pair.
 
     Example:
         >>> source = Sentences(np.array([7, 3]), np.array([2]))
@@ -102,7 +101,7 @@ def links_of(source: Sentences, target: Sentences) -> Links:
     """
     source_lengths = source.lengths.astype("int64")
     target_lengths = target.lengths.astype("int64")
-    # Each source token has as many links as its sentence's translation has tokens.
+    # Each source token is linked to every token of the other sentence.
     links_per_token = np.repeat(target_lengths, source_lengths)
     source_places = np.repeat(np.arange(len(source.token_ids)), links_per_token)
     first_links = np.cumsum(links_per_token) - links_per_token
@@ -117,7 +116,7 @@ def links_of(source: Sentences, target: Sentences) -> Links:
 def in_blocks(
     source: Sentences, target: Sentences, max_links: int = _LINKS_PER_BLOCK
 ) -> Iterator[tuple[Sentences, Sentences]]:
-    """Divides sentence pairs, in their order, into blocks of one pair or of at most `max_links`."""
+    """Divides sentence pairs into blocks of at most `max_links` links, or of a single pair."""
     num_links = np.cumsum(source.lengths.astype("int64") * target.lengths)
     begin = 0
     while begin < len(num_links):
@@ -130,7 +129,8 @@ def in_blocks(
 def expected_counts(links: Links, probabilities: Counts | None) -> Counts:
     """Returns how often each pair of tokens is expected to be linked, given probabilities.
 
-    A pair without a probability has 0; without any probabilities, all are equal.
+    Pairs without an entry have probability 0. If `probabilities` is None, all pairs are equally
+    likely.
     """
     keys, places = np.unique(links.keys, return_inverse=True)
     forward = backward = np.ones(len(keys), "float32")
@@ -148,7 +148,7 @@ def expected_counts(links: Links, probabilities: Counts | None) -> Counts:
 def count_links(
     parts: Iterable[tuple[Sentences, Sentences]], probabilities: Counts | None, bar: ProgressBar
 ) -> Counts:
-    """Makes a pass over the parts of a text: sums the expected counts of all sentence pairs."""
+    """Sums the expected counts of all sentence pairs in one pass over a text."""
     table = CountTable(_CAPACITY)
     for source, target in parts:
         for block in in_blocks(source, target):
@@ -160,7 +160,7 @@ def count_links(
 def learn_probabilities(
     read: Callable[[], Iterable[tuple[Sentences, Sentences]]], num_pairs: int, task: str
 ) -> Counts:
-    """Learns the probabilities of a text in five passes, for which `read` returns its parts."""
+    """Learns the probabilities of a text in five passes. `read` returns the parts of the text."""
     probabilities = None
     with ProgressBar(task, "sentence pairs", PASSES * num_pairs) as bar:
         for _ in range(PASSES):
@@ -172,12 +172,13 @@ def learn_probabilities(
 def best_links(
     source: Sentences, target: Sentences, probabilities: Counts
 ) -> Iterator[list[tuple[int, int]]]:
-    """Finds the links of sentence pairs that are the most probable ones in both directions.
+    """Finds the links of sentence pairs that are the most probable in both directions.
 
     End tokens have no links.
 
     Yields:
-        For each pair the places of tokens in source and target, in the order of the source.
+        For each sentence pair, the positions of linked tokens in source and target, in source
+        order.
     """
     for forward, backward in links_both_ways(source, target, probabilities):
         yield sorted(forward & backward)
@@ -191,8 +192,9 @@ def links_both_ways(
     End tokens have no links.
 
     Yields:
-        For each pair the places of tokens in source and target: of each target token and the source
-        token that it comes from, and of each source token and the target token that it comes from.
+        For each sentence pair, two sets of positions in source and target. The first set links each
+        target token to the source token that it comes from. The second set links each source token
+        to the target token that it comes from.
     """
     links = links_of(source, target)
     forward, backward = _look_up(probabilities, links.keys)
@@ -233,15 +235,15 @@ def _is_best(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 
 def _first_of_equals(ordered: np.ndarray) -> np.ndarray:
-    """Where another value begins in an ordered array."""
+    """Returns the index of the first occurrence of each value in a sorted array."""
     is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
     return np.flatnonzero(is_first[: len(ordered)])
 
 
 class CountTable:
-    """The sum of counts of at most `capacity` pairs of tokens.
+    """The sum of the counts of at most `capacity` pairs of tokens.
 
-    The counts of the rarest pairs are left out. In memory there may be half as many pairs more.
+    Pairs with the lowest counts are dropped. Up to 1.5 times as many pairs are held in memory.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -282,7 +284,7 @@ def _look_up(counts: Counts, keys: np.ndarray) -> np.ndarray:
 
 
 def _find(keys: Keys, wanted: Keys) -> tuple[np.ndarray, np.ndarray]:
-    """The places of some keys among others, and whether they are there."""
+    """Returns the position of each wanted key in `keys`, and whether the key is there."""
     if not len(keys):
         return np.zeros(len(wanted), "int64"), np.zeros(len(wanted), "bool")
     places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
@@ -290,28 +292,29 @@ def _find(keys: Keys, wanted: Keys) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _share(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Values divided by the sums of their groups; 0 where the sum is 0."""
+    """Returns values divided by the sums of their groups, or 0 if the sum is 0."""
     sums = np.bincount(groups, values)[groups]
     shares = np.zeros(len(values), "float32")
     return np.divide(values, sums, out=shares, where=sums > 0, casting="same_kind")
 
 
 class Term(NamedTuple):
-    """A word or phrase of a source, with its translation."""
+    """A word or phrase of a source with its translation."""
 
-    begin: int  # the place of its first character
-    end: int  # the place after its last character
+    begin: int  # position of the first character
+    end: int  # position after the last character
     translation: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Lexicon:
-    """Words that translate each other.
+    """Words and their translations.
 
     Args:
-        numbers: for each language, its words in lower case, and their numbers, from 2.
-        probabilities: those of the words that translate each other.
-        one_way: those of words, also frequent ones, of which one probably comes from the other.
+        numbers: For each language, the ids of its words in lower case, which start at 2.
+        probabilities: Probabilities of words that translate each other.
+        one_way: Probabilities of words that are likely in at least one direction, including
+            frequent words.
 
     Example:
         >>> sources, targets = ["a dog", "dogs", "a tree"], ["ein Hund", "Hunde", "ein Baum"]
@@ -327,10 +330,10 @@ class Lexicon:
     def terms(self, sources: Sequence[str], targets: Sequence[str]) -> Iterator[list[Term]]:
         """Finds the words and phrases of sources whose translation is in the target.
 
-        Each of two words is the most probable translation of the other in this pair of sentences.
-        Up to three that follow each other on both sides in the same order are a phrase. In scripts
-        without spaces, the characters beside it that come from its words belong to it. Terms come
-        in the order of the source.
+        A word and its translation are each the most probable translation of the other in this
+        sentence pair. Up to three such words that follow each other on both sides in the same order
+        form a phrase. In scripts without spaces, the phrase includes adjacent characters that come
+        from its words. Terms are in source order.
         """
         source_words = [list(_words(text)) for text in sources]
         target_words = [list(_words(text)) for text in targets]
@@ -356,9 +359,9 @@ class Lexicon:
 
 
 def learn_lexicon(pairs: SentencePairs, max_share: float = _MAX_SHARE) -> Lexicon:
-    """Learns the words of a text that translate each other, from at most 200,000 of its pairs.
+    """Learns which words of a text translate each other, from at most 200,000 of its pairs.
 
-    Words in a larger share of the sentences than `max_share` are left out.
+    Words in a larger share of the sentences than `max_share` are not terms.
     """
     step = -(-len(pairs) // _MAX_PAIRS) or 1
     source_numbers: dict[str, int] = {}
@@ -403,7 +406,7 @@ def _words(text: str) -> Iterator[_Word]:
 
 
 def _numbered_anew(texts: Iterable[str], numbers: dict[str, int]) -> Sentences:
-    """Numbers the words of texts; new words get the next numbers."""
+    """Converts the words of texts to ids. New words get the next free ids."""
     sentences = [list(_words(text)) for text in texts]
     for word in itertools.chain.from_iterable(sentences):
         numbers.setdefault(word.text, len(numbers) + _UNKNOWN + 1)
@@ -417,7 +420,7 @@ def _numbered(sentences: Iterable[list[_Word]], numbers: dict[str, int]) -> Sent
 
 
 def _shares(parts: Sequence[Sentences], number: int) -> Annotated[np.ndarray, "float (number,)"]:
-    """In which share of the sentences words are."""
+    """Returns the share of the sentences that contain each word."""
     counts = np.zeros(number)
     for part in parts:
         sentences = np.repeat(np.arange(len(part.lengths)), part.lengths)
@@ -448,7 +451,8 @@ def _phrases(
         while end < min(len(links), begin + _MAX_WORDS) and extends(links[end], links[end - 1]):
             end += 1
         sources, targets = ({link[side] for link in links[begin:end]} for side in (0, 1))
-        # The words of the phrase in one language, the characters that come from them in the other.
+        # Extend the phrase on each side by the characters that come from its words on the other
+        # side.
         first_source, last_source = _with_neighbors(source_words, sources, target_of, targets)
         first_target, last_target = _with_neighbors(target_words, targets, source_of, sources)
         translation = target[target_words[first_target].begin : target_words[last_target].end]
@@ -463,15 +467,15 @@ def _phrases(
 def _with_neighbors(
     words: list[_Word], places: set[int], partners: dict[int, int], others: set[int]
 ) -> tuple[int, int]:
-    """Returns the first and the last place of a phrase, with the characters that belong to it.
+    """Returns the first and the last position of a phrase with its adjacent characters.
 
     Args:
-        places: of the words of the phrase, which follow each other.
-        partners: the place in the other language that a word comes from.
-        others: the places of the phrase in the other language.
+        places: Positions of the words of the phrase, which are consecutive.
+        partners: For each word, the position in the other language that it comes from.
+        others: Positions of the phrase in the other language.
     """
     first, last = min(places), max(places)
-    # Without white space between, both are characters of a script without spaces.
+    # Words that touch are characters of a script without spaces.
     while first > 0 and words[first - 1].end == words[first].begin:
         if partners.get(first - 1) not in others:
             break

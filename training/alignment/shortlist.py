@@ -1,4 +1,4 @@
-"""Learns a shortlist from a parallel text: target tokens that may translate each source token."""
+"""Learns a shortlist from parallel text: the target tokens that may translate each source token."""
 
 import hashlib
 import itertools
@@ -28,10 +28,11 @@ from keras_transformer.translation import Translator
 from ..text.corpus import SentencePairs, fingerprint_of, in_chunks
 from .model_1 import PASSES, Counts, Sentences, best_links, count_links, in_blocks
 
-# The number of candidates for each source token, and of frequent tokens that are always candidates.
+# The number of candidates for each source token, and the number of frequent target tokens that are
+# always candidates.
 CANDIDATES_PER_PIECE = 50
 FREQUENT_PIECES = 500
-# What bounds memory: sentences that are aligned together.
+# Align this many sentences at a time, to bound memory.
 _SENTENCES_PER_ALIGNMENT = 1024
 
 _log = logging.getLogger(__name__)
@@ -40,17 +41,18 @@ _log = logging.getLogger(__name__)
 def build_shortlist(
     model_dir: ModelDir, pairs: SentencePairs, links_path: str | None = None
 ) -> None:
-    """Learns a shortlist from a parallel text and writes it into a model directory.
+    """Learns a shortlist from parallel text and writes it to a model directory.
 
-    If this was stopped before, it resumes after the last completed pass. Parts of sentences that
-    the model does not read are ignored.
+    If the process was stopped, the next call resumes after the last completed pass. Tokens beyond
+    the model's maximum length are ignored.
 
     Args:
-        links_path: a file for the links of each pair, see `write_links`. Defaults to None: none.
+        links_path: File for the word alignments of each pair, see `write_links`. Defaults to None:
+            they are not written.
 
     Raises:
         ConfigError: No pair has text on both sides.
-        LockedError: Another process does this in the directory.
+        LockedError: Another process is making a shortlist in the directory.
     """
     config = model_dir.read_config()
     tokenizers = load_tokenizers(model_dir.path, config.tokenizer, config.data.normalization)
@@ -79,7 +81,7 @@ def build_shortlist(
 def shortlist_of(counts: Counts, tokenizers: TokenizerPair) -> Shortlist:
     """Chooses the most probable target tokens of each source token.
 
-    A source token that is a target token too may stay as it is.
+    If a source token is also in the target vocabulary, it is a candidate for its own translation.
     """
     frequencies = np.bincount(counts.target_ids, counts.forward, tokenizers.target.vocab_size)
     special = range(Tokenizer.end_id + 1)
@@ -98,9 +100,9 @@ def shortlist_of(counts: Counts, tokenizers: TokenizerPair) -> Shortlist:
 def attention_links(
     translator: Translator, pairs: SentencePairs
 ) -> Iterator[list[tuple[int, int]]]:
-    """Yields the links of each pair, as a model with guided alignment finds them.
+    """Yields the word alignments of each pair, found by a model with guided alignment.
 
-    End tokens have no links.
+    End tokens are not aligned.
     """
     for chunk in in_chunks(zip(pairs.source, pairs.target), _SENTENCES_PER_ALIGNMENT):
         sources, targets = zip(*chunk)
@@ -116,7 +118,7 @@ def attention_links(
 def write_links(
     path: str | os.PathLike[str], number: int, links_of_pairs: Iterable[list[tuple[int, int]]]
 ) -> None:
-    """Writes a line for each of `number` pairs with the places of aligned tokens: "0-0 1-2"."""
+    """Writes a line for each pair with the positions of aligned tokens, such as "0-0 1-2"."""
     with (
         replacing(path) as temporary,
         open(temporary, "w") as file,
@@ -127,7 +129,7 @@ def write_links(
 
 
 def _same_pieces(tokenizers: TokenizerPair) -> Annotated[np.ndarray, "int32 (source_vocab_size,)"]:
-    """For each source token the same target token, or 0."""
+    """Returns the target token with the same text as each source token, or 0 if there is none."""
     places = {piece: place for place, piece in enumerate(_pieces(tokenizers.target))}
     same = [places.get(piece, Tokenizer.pad_id) for piece in _pieces(tokenizers.source)]
     return np.array(same, "int32")
@@ -140,7 +142,7 @@ def _pieces(tokenizer: Tokenizer) -> list[bytes]:
 def _learn_counts(
     path: pathlib.Path, pairs: SentencePairs, tokenizers: TokenizerPair, max_length: int
 ) -> Counts:
-    # What counts depend on, for short.
+    # The name identifies everything that the counts depend on.
     text = fingerprint_of(zip(pairs.source, pairs.target))
     contents = [hashlib.sha256(tokenizer.file_content).hexdigest() for tokenizer in tokenizers]
     name = " ".join(map(str, [*text.values(), max_length, *contents]))
@@ -177,7 +179,7 @@ def _tokenized(
 
 
 def _sentences(token_ids: tf.RaggedTensor, is_whole: np.ndarray) -> Sentences:
-    """Adds end tokens to sentences; those that are not whole become empty."""
+    """Adds end tokens to sentences, and empties the sentences of pairs with an empty side."""
     ends = tf.fill([token_ids.nrows(), 1], Tokenizer.end_id)
     with_ends = tf.concat([token_ids, ends], axis=1)
     lengths = with_ends.row_lengths().numpy()
@@ -186,7 +188,7 @@ def _sentences(token_ids: tf.RaggedTensor, is_whole: np.ndarray) -> Sentences:
 
 
 def _read_state(path: pathlib.Path, name: str) -> tuple[int, Counts | None]:
-    """The number of passes that were completed with the same text, and the counts of the last."""
+    """Returns the number of completed passes over the same text, and the latest counts."""
     if not path.is_file():
         return 0, None
     try:

@@ -1,1 +1,1 @@
-"""Text to batches of token ids."""
+"""Converts parallel text to batches of token ids."""

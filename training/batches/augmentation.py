@@ -1,6 +1,6 @@
-"""Changes that are drawn anew each time a text is read.
+"""Random changes to a text, drawn anew each time the text is read.
 
-They imitate how users write, annotate terms with translations, and divide words into other
+They imitate how users write, annotate terms with translations, and split words into different
 subwords.
 """
 
@@ -27,19 +27,19 @@ from ..text.corpus import SentencePairs, in_chunks
 from ..text.filters import Pair
 from ..text.text_files import CountedReread
 
-# Stands for a span that must stay as it is. A text that contains this noncharacter is not changed.
+# This noncharacter replaces a span that must not change. Texts that contain it are not changed.
 _SPAN = "\ufdd0"
 _LETTERS_OF_A_WORD = regex.compile(r"\p{L}[\p{L}\p{M}]*")
 _FIRST_LETTER = regex.compile(r"(?<![\p{L}\p{M}\p{N}]['’]?)\p{L}")
 _FINAL_PUNCTUATION = regex.compile(r"\s*[\p{Sentence_Terminal}…]+\s*$")
-# A URL without a space in front would not be recognized.
+# Spaces next to a span do not change, because a URL is recognized only after a space.
 _SPACE = regex.compile(rf"(?<=[^\s{_SPAN}]) (?=[^\s{_SPAN}])")
-# One word, or space, in this many is wrong.
+# One word in this many gets a typo. One space in this many is doubled or removed.
 _ONE_OF = 10
 _SHORTEST_WORD_WITH_TYPO = 3
 _EMOJI = [chr(code) for code in range(0x1F600, 0x1F640)]
 _KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
-# The most words and phrases of a source that are annotated with their translations.
+# The maximum number of terms in a source that are annotated with translations.
 _MAX_TERMS = 4
 
 Change = Callable[[str, str, random.Random], Pair]
@@ -47,10 +47,10 @@ Change = Callable[[str, str, random.Random], Pair]
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """Changes a share of the pairs of a text as `data.augment` says.
+    """Random changes to sentence pairs, as configured in `data.augment`.
 
-    What happens to a pair depends on the seed, the epoch and its number in the epoch alone. Spans
-    stay as they are.
+    The change of a pair depends only on the seed, the epoch, and the number of the pair in the
+    epoch. Spans that placeholders stand for do not change.
 
     Example:
         >>> augmentation = Augmentation(AugmentConfig(upper_case=1), seed=1, spans=SpanFinder())
@@ -63,7 +63,7 @@ class Augmentation:
     spans: SpanFinder
 
     def text(self, pairs: SentencePairs) -> SentencePairs:
-        """Returns a text as it is in the first epoch, augmented anew in each iteration."""
+        """Returns a text with the changes of the first epoch, applied again in each iteration."""
 
         def read(side: int) -> Iterator[str]:
             for pair in self.pairs(zip(pairs.source, pairs.target, strict=True), epoch=0):
@@ -74,19 +74,19 @@ class Augmentation:
         return dataclasses.replace(pairs, source=source, target=target)
 
     def pairs(self, pairs: Iterable[Pair], epoch: int) -> Iterator[Pair]:
-        """Yields the pairs of an epoch as they are in it."""
+        """Yields the changed pairs of an epoch."""
         first = 0
         for chunk in in_chunks(iter(pairs)):
             yield from self.augment(chunk, epoch, first)
             first += len(chunk)
 
     def augment(self, pairs: Sequence[Pair], epoch: int, first: int = 0) -> list[Pair]:
-        """Returns consecutive pairs of an epoch as they are in it.
+        """Returns consecutive pairs of an epoch with their changes.
 
         Args:
-            pairs: those with a blank side stay as they are; a target that is not there is "".
-            epoch: its number, from 0.
-            first: the number of the first pair in the epoch. Defaults to 0.
+            pairs: Pairs with a blank source do not change. Use "" if there is no target.
+            epoch: The number of the epoch, from 0.
+            first: The number of the first pair in the epoch. Defaults to 0.
         """
         augmented = list(pairs)
         drawn: dict[int, tuple[list[Change], random.Random]] = {}
@@ -103,7 +103,7 @@ class Augmentation:
         source_parts = self._parts([pairs[place][0] for place in drawn])
         target_parts = self._parts([pairs[place][1] for place in drawn])
         for number, (place, (changes, rng)) in enumerate(drawn.items()):
-            # Every second part is a span, for which one character stands while the text changes.
+            # Every second part is a span. A single character replaces it while the text changes.
             source = _SPAN.join(source_parts[number][::2])
             target = _SPAN.join(target_parts[number][::2])
             for change in changes:
@@ -115,14 +115,14 @@ class Augmentation:
         return augmented
 
     def _parts(self, texts: list[str]) -> list[list[str]]:
-        """Divides texts into what may change and spans, in turn."""
+        """Splits texts into parts that may change, alternating with spans."""
         divided = self.spans.parts(tf.constant(texts)).to_list()
         return [[part.decode() for part in parts] for parts in divided]
 
     def _draw(self, rng: random.Random) -> list[Change]:
         """Draws the changes of a pair, in the order in which they are applied."""
         shares = self.config
-        # Always draw five numbers, so that a share does not change what the others draw.
+        # Always draw five numbers, so that changing a share does not change the other draws.
         case, punctuation, typos, spaces, emoji = (rng.random() for _ in range(5))
         changes: list[Change] = []
         if punctuation < shares.no_final_punctuation:
@@ -170,7 +170,7 @@ def _lower_case(source: str, target: str, _: random.Random) -> Pair:
 
 
 def _has_case(text: str) -> bool:
-    """Whether most letters of a text have a case, and not only a name in a Chinese sentence."""
+    """Returns whether most letters have a case, unlike in a Chinese sentence with a Latin name."""
     letters = [character for character in text if character.isalpha()]
     return 2 * sum(letter.lower() != letter.upper() for letter in letters) > len(letters)
 
@@ -196,7 +196,7 @@ def _with_typos(source: str, target: str, rng: random.Random) -> Pair:
 
 
 def _with_typo(letters: list[str], rng: random.Random) -> list[str]:
-    """A word with one wrong letter, or two that are swapped."""
+    """Returns a word with a wrong, doubled or missing letter, or with two letters swapped."""
     place = _below(len(letters), rng)
     kind = _below(4, rng)
     if kind == 0 and (neighbors := _neighbors(letters[place])):
@@ -211,7 +211,10 @@ def _with_typo(letters: list[str], rng: random.Random) -> list[str]:
 
 
 def _neighbors(letter: str) -> str:
-    """The letters beside one on an English keyboard, in the same case; none for other letters."""
+    """Returns the letters next to a letter on an English keyboard, in the same case.
+
+    Letters that are not on the keyboard have no neighbors.
+    """
     for row in _KEYBOARD:
         if (place := row.find(letter.lower())) >= 0:
             beside = row[max(place - 1, 0) : place] + row[place + 1 : place + 2]
@@ -227,13 +230,13 @@ def _with_wrong_spaces(source: str, target: str, rng: random.Random) -> Pair:
 
 def _with_emoji(source: str, target: str, rng: random.Random) -> Pair:
     emoji = _EMOJI[_below(len(_EMOJI), rng)]
-    # Three of four emoji stand at the end.
+    # Three of four emoji are added at the end.
     pattern = f"{emoji} {{}}" if rng.random() < 0.25 else f"{{}} {emoji}"
     return pattern.format(source), pattern.format(target) if target else target
 
 
 def _one_of_ten(items: Sequence, rng: random.Random) -> list:
-    """Draws one of ten items, rounded up, and returns them from the last to the first."""
+    """Draws a tenth of the items, rounded up, and returns them from the last to the first."""
     places = list(range(len(items)))
     number = -(-len(items) // _ONE_OF)
     chosen = [places.pop(_below(len(places), rng)) for _ in range(number)]
@@ -241,29 +244,29 @@ def _one_of_ten(items: Sequence, rng: random.Random) -> list:
 
 
 def _below(number: int, rng: random.Random) -> int:
-    # Python promises to draw the same in all its releases for `random()` alone.
+    # Only `random()` is guaranteed to draw the same numbers in all Python releases.
     return int(rng.random() * number)
 
 
 class TermAnnotation:
-    """Annotates words and phrases of some sources with their translations, as a glossary does.
+    """Annotation of source terms with their translations, as a glossary does.
 
-    A source without a known term, or whose terms are more than half of the target, stays as it is,
-    and another one is annotated in its place if there is one.
+    A source is not annotated if it has no known term, or only terms that are longer than half of
+    the target. Another source is annotated instead, if there is one.
 
     Args:
-        share: the share of sources with annotated terms.
+        share: The share of sources that get annotated terms.
     """
 
     def __init__(self, lexicon: Lexicon, share: float, seed: int) -> None:
         self._lexicon = lexicon
         self._share = share
         self._random = np.random.default_rng(seed)
-        # How many more sources should have had terms.
+        # The number of sources that still have to be annotated.
         self._missing = 0
 
     def annotate(self, sources: Sequence[str], targets: Sequence[str]) -> list[str]:
-        """Returns sources for `segment_annotated`, some with one to four annotated terms."""
+        """Returns sources for `segment_annotated`. Some have one to four annotated terms."""
         texts = [escaped(source) for source in sources]
         self._missing += int((self._random.random(len(sources)) < self._share).sum())
         order = self._random.permutation(len(sources)).tolist()
@@ -279,7 +282,7 @@ class TermAnnotation:
         return texts
 
     def _choose(self, terms: list[Term], target: str) -> list[Term]:
-        """Chooses up to four terms, which are at most half of the target together."""
+        """Chooses up to four terms whose translations together are at most half of the target."""
         if not terms:
             return []
         number = self._random.integers(min(len(terms), _MAX_TERMS)) + 1
@@ -297,7 +300,7 @@ def _with_translations(source: str, terms: list[Term]) -> str:
     parts = []
     end = 0
     for term in terms:
-        # The space before a term belongs to it, as to any word.
+        # The space before a term is part of the term, like the space before any word.
         begin = max(term.begin - 1, end) if source[: term.begin].endswith(" ") else term.begin
         parts.append(escaped(source[end:begin]))
         space = source[begin : term.begin]
@@ -314,8 +317,8 @@ class SubwordDropout(SentencePieceTokenizer):
     See Provilkov et al. 2020, arXiv 1910.13267.
 
     Args:
-        tokenizer: of kind "bpe".
-        rate: probability with which a possible merge is skipped.
+        tokenizer: A tokenizer of kind "bpe".
+        rate: The probability that a possible merge is skipped.
 
     Example:
         >>> sampler = SubwordDropout(tokenizer, rate=0.5, seed=1)
@@ -336,8 +339,8 @@ class SubwordDropout(SentencePieceTokenizer):
 
     def segment(self, parts: Annotated[Tensor, "string (n,)"]) -> tf.RaggedTensor:
         lines = [escape(part.decode()) for part in np.asarray(parts)]
-        # SentencePiece's random numbers start from the seed in a new thread, and it starts one for
-        # two lines or more.
+        # SentencePiece applies the seed only in new threads, and starts threads only for two lines
+        # or more. The empty line makes sure that there are two.
         sentencepiece.set_random_generator_seed((self.seed * 1_000_003 + self._calls) % 2**32)
         self._calls += 1
         *rows, _ = self._sampler.encode(

@@ -1,4 +1,4 @@
-"""A parallel text as token ids, in files."""
+"""Tokenizes parallel text into files of token ids."""
 
 import collections
 import concurrent.futures
@@ -34,14 +34,14 @@ from .augmentation import Augmentation, TermAnnotation
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# Sentences tokenized at a time; bounds memory.
+# Tokenize this many sentences at a time, to bound memory.
 _SENTENCES_PER_CALL = 8192
-# Batches are made of one block at a time, which is held in memory.
+# Batches are made from one block of pairs at a time, which is held in memory.
 _PAIRS_PER_BLOCK = 2**18
-# Pairs from which the links of tokens are learned.
+# Word alignments are learned from at most this many pairs.
 _MAX_ALIGNED_PAIRS = 200_000
 _SIDES = ("source", "target")
-# The number of pairs of a block that have the same two lengths.
+# The number of pairs in a block with the same source length and target length.
 LENGTH_COUNT = np.dtype(
     [(name, np.int64) for name in ("block", "source_length", "target_length", "num_pairs")]
 )
@@ -49,21 +49,21 @@ LENGTH_COUNT = np.dtype(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EncodedPairs:
-    """A parallel text as token ids; each sequence ends with the end token.
+    """Parallel text as token ids. Each sequence ends with the end token.
 
-    The ids are kept in files, in blocks to which pairs were assigned at random, so that a long text
-    needs no more memory than one block. A short text is one block, in its own order.
+    The ids are stored in files. Pairs are assigned to blocks at random, so that a long text needs
+    only the memory of one block. A short text is a single block in its own order.
     """
 
     directory: pathlib.Path
     num_blocks: int
-    dtype: str  # NumPy's name of the type of the ids in the files
-    # LENGTH_COUNT (n,): the number of pairs of each block for each two lengths
+    dtype: str  # NumPy dtype of the ids in the files
+    # LENGTH_COUNT (n,): the number of pairs in each block with the same two lengths
     length_counts: np.ndarray
     num_empty: int  # pairs left out because a side has no tokens
     num_too_long: int  # pairs left out because a side is longer than allowed
     fingerprint: TextFingerprint
-    # whether there are files that tell which source token each target token comes from
+    # whether there are files of word alignments
     has_links: bool = False
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class EncodedPairs:
     def token_ids(
         self, side: str, block: Dimension
     ) -> Annotated[Tensor, "uint16 or int32 (num_tokens,)"]:
-        """Reads the token ids of a block, all sequences end to end."""
+        """Reads the token ids of a block. Its sequences are concatenated."""
         return tf.io.decode_raw(self._read(side, "ids", block), self.dtype)
 
     def lengths(self, side: str, block: Dimension) -> Annotated[Tensor, "int32 (num_pairs,)"]:
@@ -92,9 +92,9 @@ class EncodedPairs:
         return tf.io.decode_raw(self._read(side, "lengths", block), tf.int32)
 
     def links(self, block: Dimension) -> Annotated[Tensor, "uint16 or int32 (num_tokens,)"]:
-        """Reads the place of each target token's source token in its sentence.
+        """Reads the position of the source token that each target token comes from.
 
-        Places are numbered from 1; 0 stands for no source token.
+        Positions in the sentence are counted from 1. Tokens without a source token have 0.
         """
         return tf.io.decode_raw(self._read("target", "links", block), self.dtype)
 
@@ -104,15 +104,15 @@ class EncodedPairs:
 
 
 def count_lengths(block: int, source_lengths: np.ndarray, target_lengths: np.ndarray) -> np.ndarray:
-    """Counts the pairs of a block with equal lengths: LENGTH_COUNT, ascending.
+    """Counts the pairs of a block with the same lengths, as LENGTH_COUNT in ascending order.
 
-    The lengths of both sides are int (n,), and less than 2**31.
+    The lengths of each side are int (n,) and less than 2**31.
 
     Example:
         >>> count_lengths(0, np.array([3, 2, 3]), np.array([4, 5, 4])).tolist()
         [(0, 2, 5, 1), (0, 3, 4, 2)]
     """
-    # One number for both lengths is sorted several times as fast as rows of two.
+    # Sorting single numbers is several times as fast as sorting rows of two.
     both_lengths = (source_lengths.astype(np.int64) << 32) + target_lengths
     both_lengths, num_pairs = np.unique(both_lengths, return_counts=True)
     counts = np.empty(len(both_lengths), LENGTH_COUNT)
@@ -123,16 +123,16 @@ def count_lengths(block: int, source_lengths: np.ndarray, target_lengths: np.nda
     return counts
 
 
-# Tags, sources and targets.
+# A chunk of tags, sources and targets.
 Chunk = tuple[Sequence[str], Sequence[str], Sequence[str]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Epochs:
-    """A parallel text in several epochs, which may each change it in another way."""
+    """Parallel text for several epochs, which may change it differently."""
 
     pairs: SentencePairs
-    number: int = 1  # more than one for a text that is drawn anew in each epoch
+    number: int = 1  # more than 1 if the text is drawn anew in each epoch
     augmentation: Augmentation | None = None
     terms: TermAnnotation | None = None
 
@@ -160,12 +160,12 @@ class Epochs:
 
 
 def encode(epochs: Epochs, codec: TextCodec, directory: pathlib.Path) -> EncodedPairs:
-    """Encodes a parallel text with tags in front of its sources.
+    """Encodes parallel text with tags in front of its sources.
 
-    It leaves out pairs with an empty side, or with one that is too long.
+    Pairs are left out if a side is empty or too long.
 
     Args:
-        directory: a new directory for the token ids.
+        directory: A new directory for the token ids.
 
     Raises:
         ConfigError: No pair is left, or the vocabulary lacks a tag.
@@ -190,7 +190,7 @@ def encode(epochs: Epochs, codec: TextCodec, directory: pathlib.Path) -> Encoded
         tag_ids = _tag_ids(tags, tokenizer)
         return tags, codec.encode_whole_pairs(tf.constant(sources), tf.constant(targets), tag_ids)
 
-    # What is drawn at random depends on the order of the calls.
+    # Random tokenization depends on the order of the calls, so it must not run in several threads.
     is_random = any(tokenizer.is_random for tokenizer in codec.tokenizers)
     num_threads = 1 if is_random else num_cores()
     for tags, sides in _map_in_threads(tokenize, epochs.chunks(text), num_threads):
@@ -225,11 +225,10 @@ def encode(epochs: Epochs, codec: TextCodec, directory: pathlib.Path) -> Encoded
 
 
 def align_encoded(pairs: EncodedPairs) -> EncodedPairs:
-    """Returns the pairs with word alignments: which source token each target token comes from.
+    """Returns the pairs with word alignments, for guided alignment.
 
-    That is for guided alignment (Garg et al. 2019, arXiv 1909.02074). IBM Model 1 learns from at
-    most 200,000 of the pairs, and its links, on which both directions agree, are written beside the
-    token ids.
+    See Garg et al. 2019, arXiv 1909.02074. IBM Model 1 learns from at most 200,000 of the pairs.
+    The alignments on which both directions agree are written next to the token ids.
     """
     num_pairs = min(len(pairs), _MAX_ALIGNED_PAIRS)
     probabilities = learn_probabilities(
@@ -249,10 +248,10 @@ def align_encoded(pairs: EncodedPairs) -> EncodedPairs:
 def _map_in_threads(
     function: Callable[[Item], Result], items: Iterable[Item], num_threads: int
 ) -> Iterator[Result]:
-    """Yields the results of a function for items, in their order.
+    """Yields the results of a function for items, in the order of the items.
 
-    Threads help because TensorFlow releases Python's lock while it computes. As many items are read
-    ahead as there are threads.
+    Threads help because TensorFlow releases the GIL while it computes. At most `num_threads` items
+    are read ahead.
     """
     with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
         futures: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
@@ -284,7 +283,10 @@ def _nothing_left(
 
 
 def _tag_ids(tags: Sequence[str], tokenizer: Tokenizer) -> tf.RaggedTensor | None:
-    """The token in front of each source, int32 (batch, None); none where the tag is empty."""
+    """Returns the tag token in front of each source, int32 (batch, None), or None without tags.
+
+    Rows with an empty tag are empty.
+    """
     if not any(tags):
         return None
     token_ids = tf.constant([tokenizer.tags[tag] for tag in tags if tag], tf.int32)
@@ -298,7 +300,7 @@ def _append(
     rows_per_block: np.ndarray,
     dtype: str,
 ) -> None:
-    """Appends rows, which are in the order of their blocks, to the files of the blocks."""
+    """Appends rows, which are sorted by block, to the files of the blocks."""
     ids = ragged.flat_values.numpy().astype(dtype)
     lengths = ragged.row_lengths().numpy().astype("int32")
     row_ends = np.cumsum(rows_per_block)
@@ -320,7 +322,7 @@ def _sentences(side: str, pairs: EncodedPairs, block: int) -> Sentences:
 
 
 def _source_places(source: Sentences, target: Sentences, probabilities: Counts) -> np.ndarray:
-    """For each target token the place of its source token, from 1; 0 for none."""
+    """Returns the position of each target token's source token, from 1, or 0 if there is none."""
     places = np.zeros(len(target.token_ids), "int64")
     begins = np.cumsum(target.lengths) - target.lengths
     for begin, links in zip(begins, best_links(source, target, probabilities), strict=True):
@@ -330,7 +332,7 @@ def _source_places(source: Sentences, target: Sentences, probabilities: Counts) 
 
 
 def _first_pairs(pairs: EncodedPairs, number: int) -> Iterator[tuple[Sentences, Sentences]]:
-    """Yields the first pairs of the blocks, to which pairs were assigned at random."""
+    """Yields the first `number` pairs, a random sample if the text has several blocks."""
     for block in range(pairs.num_blocks):
         source, target = _block_sentences(pairs, block)
         num_of_block = min(number, len(source.lengths))

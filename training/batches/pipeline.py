@@ -1,10 +1,10 @@
-"""Plans which pairs of a text go into which batch, and reads batches in a TensorFlow pipeline.
+"""Plans the batches of a text, and reads them in a TensorFlow pipeline.
 
-The plan follows from the lengths of the pairs alone. It is made once, and determines the batches,
+The plan depends only on the lengths of the pairs. It is made once, and determines the batches,
 their number, their shapes and their padding.
 
-No Python runs in the pipeline's threads: it would take the interpreter's lock from the training
-loop, and a process that ends while a thread waits for the lock hangs.
+No Python code runs in the pipeline's threads. It would compete with the training loop for the GIL,
+and a process that ends while a thread waits for the GIL hangs.
 """
 
 import dataclasses
@@ -19,13 +19,13 @@ from keras_transformer.tensors import Dimension, Tensor
 
 from .encoded_pairs import EncodedPairs
 
-# Batches that are made while others are computed. A batch is made in a few milliseconds.
+# Make this many batches ahead. A batch takes a few milliseconds.
 _BATCHES_AHEAD = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """A shape of batches: columns of both sides, in tokens, and rows."""
+    """A shape of batches: source length and target length in tokens, and rows."""
 
     source_length: int
     target_length: int
@@ -33,20 +33,20 @@ class Bucket:
 
     @property
     def length(self) -> int:
-        """The columns of the longer side."""
+        """The length of the longer side."""
         return max(self.source_length, self.target_length)
 
 
 class PlannedBatch(NamedTuple):
-    """A batch of a block's pairs, which are in the order of their buckets.
+    """A batch of pairs from a block, whose pairs are sorted by bucket.
 
     In the pipeline, the fields are tensors.
     """
 
-    begin: Dimension  # the place of its first pair
-    end: Dimension  # the place after its last pair
-    num_rows: Dimension  # those without a pair are empty
-    source_length: Dimension  # columns of the source, in tokens
+    begin: Dimension  # position of the first pair
+    end: Dimension  # position after the last pair
+    num_rows: Dimension  # rows without a pair are empty
+    source_length: Dimension  # length of the source rows, in tokens
     target_length: Dimension
 
 
@@ -68,7 +68,7 @@ class BatchPlan:
 
     @property
     def padding_share(self) -> float:
-        """The share of positions, source and target together, that hold no token."""
+        """The share of padding among all positions of source and target."""
         batches = np.concatenate(self.batches)
         num_columns = batches["source_length"] + batches["target_length"]
         num_positions = (batches["num_rows"] * num_columns).sum()
@@ -81,11 +81,11 @@ def plan_batches(
     """Plans the batches of an epoch.
 
     Args:
-        tokens_per_batch: the most that `batch_size * max(source_length, target_length)` may be,
-            unless one row is already more.
-        num_buckets: the most shapes. Defaults to 8.
-        num_parts: the number of equal parts into which each batch can be divided, because empty
-            rows fill it up. The pairs in a batch do not depend on it. Defaults to 1.
+        tokens_per_batch: Maximum of `batch_size * max(source_length, target_length)`. A longer pair
+            forms a batch with a single row.
+        num_buckets: Maximum number of shapes. Defaults to 8.
+        num_parts: Number of equal parts into which each batch can be divided. Empty rows fill up
+            the batch, and the pairs in a batch stay the same. Defaults to 1.
     """
     positive_int("tokens_per_batch", tokens_per_batch)
     positive_int("num_buckets", num_buckets)
@@ -121,13 +121,13 @@ def choose_buckets(
     tokens_per_batch: int,
     num_buckets: int,
 ) -> list[Bucket]:
-    """Chooses the shapes of batches with which an epoch computes the fewest positions.
+    """Chooses the shapes of batches that minimize the number of positions in an epoch.
 
-    Pairs are put in order of their longer side. Dynamic programming finds the boundaries between
-    buckets with the least sum of `rows * (source_length + target_length)`, where a batch counts as
-    full even if it is not, so that no bucket is made for a few pairs. The pairs of a bucket are
-    then spread evenly over its batches: 9 pairs with room for 8 make two batches of 5. Shapes are
-    returned from the shortest to the longest.
+    Pairs are sorted by the length of their longer side. Dynamic programming finds the boundaries
+    between buckets with the smallest sum of `rows * (source_length + target_length)`. A batch
+    counts as full even if it is not, so that no bucket is made for a few pairs. The pairs of a
+    bucket are then spread evenly over its batches: 9 pairs, in batches of at most 8, make two
+    batches of 5 rows. Shapes are returned from the shortest to the longest.
 
     Example:
         >>> from keras_transformer.training.batches.encoded_pairs import count_lengths
@@ -144,7 +144,7 @@ def choose_buckets(
     np.maximum.at(longest_target, places, target_lengths)
     batch_sizes = np.maximum(tokens_per_batch // keys, 1)
 
-    # costs[i, j]: of one bucket for keys[i:j]
+    # costs[i, j] is the cost of one bucket for keys[i:j].
     costs = np.full((len(keys) + 1, len(keys) + 1), np.inf)
     for i in range(len(keys)):
         rows = -(-np.cumsum(pairs_of_key[i:]) // batch_sizes[i:]) * batch_sizes[i:]
@@ -163,15 +163,15 @@ def choose_buckets(
 
 
 def _cheapest_ranges(costs: np.ndarray, most_ranges: int) -> list[tuple[int, int]]:
-    """Divides 0 to n into ranges whose costs have the least sum.
+    """Divides the numbers from 0 to n into ranges with the lowest total cost.
 
     costs[i, j] is the cost of the range from i to j.
     """
     size = len(costs)
-    # An empty range costs nothing, so that there may be fewer ranges.
+    # Empty ranges cost nothing, so that there may be fewer ranges.
     np.fill_diagonal(costs, 0)
-    # least[j]: the least cost of 0 to j with len(begins) ranges; begins[-1][j]: where the last of
-    # these ranges begins.
+    # least[j] is the lowest cost of 0 to j with len(begins) ranges, and begins[-1][j] is the start
+    # of the last of these ranges.
     least = np.where(np.arange(size) == 0, 0, np.inf)
     begins = []
     for _ in range(most_ranges):
@@ -197,24 +197,24 @@ def training_dataset(
     replicas: range = range(1),
     num_replicas: int = 1,
 ) -> tf.data.Dataset:
-    """Returns endless batches for `fit`: every pair once in each epoch, in another order each time.
+    """Returns endless batches, with every pair once per epoch and in another order in each epoch.
 
-    The order depends only on the seed and the number of the epoch. A training run that was stopped
-    after `k` steps continues with the same batches if it is resumed with `first_step=k`.
+    The order depends only on the seed and the epoch. If a training run was stopped after `k` steps,
+    pass `first_step=k` to continue with the same batches.
 
     Args:
-        start_id: the token that a target begins with.
-        first_step: how many batches to skip, at no cost. Defaults to 0.
-        replicas: the replicas to make batches for, one after another; each gets its share of the
-            rows of every batch. Defaults to the only one.
-        num_replicas: how many replicas share a batch. The plan must be for a multiple of it.
-            Defaults to 1.
+        start_id: The token that a target begins with.
+        first_step: Number of batches to skip, at no cost. Defaults to 0.
+        replicas: The replicas to make batches for, one after another. Each replica gets its share
+            of the rows of every batch. Defaults to the only replica.
+        num_replicas: Number of replicas that share a batch. The plan's `num_parts` must be a
+            multiple of it. Defaults to 1.
 
     Returns:
         Dataset of `({"source": (batch, source length), "target": (batch, target length)}, labels
-        (batch, target length))`, all int32, with 0 where there is no token, and with `"links":
-        (batch, target length)` if the pairs have links. The target is the start token and the
-        sentence, the labels are the sentence and the end token. Empty rows come last.
+        (batch, target length))`, all int32 and padded with 0. If the pairs have word alignments,
+        the inputs also have `"links": (batch, target length)`. The target is the start token and
+        the sentence, and the labels are the sentence and the end token. Empty rows come last.
     """
     seed = non_negative_int("seed", seed)
     first_step = non_negative_int("first_step", first_step)
@@ -225,7 +225,7 @@ def training_dataset(
     def block_order(epoch: Dimension) -> tf.Tensor:
         return tf.argsort(tf.random.stateless_uniform([num_blocks], [-1 - seed, epoch]))
 
-    # The block with the first step, and how many of its batches come before that step.
+    # Find the block with the first step, and the number of its batches that come before that step.
     ends = np.cumsum([len(plan.batches[block]) for block in block_order(first_epoch).numpy()])
     first_place = int(np.searchsorted(ends, steps_to_skip, side="right"))
     batches_to_skip = steps_to_skip - (ends[first_place - 1] if first_place else 0)
@@ -243,7 +243,7 @@ def training_dataset(
         random = tf.random.stateless_uniform(
             [num_pairs + num_batches], seeds, maxval=2**32, dtype=tf.int64
         )
-        # This key sorts pairs by their buckets, and within a bucket at random.
+        # This key sorts pairs by bucket, and at random within a bucket.
         pairs = tf.argsort(bucket_of_pair * 2**32 + random[:num_pairs])
         first_batch = tf.where(turn == first_turn, batches_to_skip, 0)
         order = tf.argsort(random[num_pairs:])[first_batch:]
@@ -258,10 +258,10 @@ def training_dataset(
 def validation_dataset(
     plan: BatchPlan, *, start_id: int, replicas: range = range(1), num_replicas: int = 1
 ) -> tf.data.Dataset:
-    """Returns batches of every pair once, always in the same order.
+    """Returns batches with every pair once, always in the same order.
 
-    The batches of a block come from the shortest to the longest. The arguments and elements are as
-    in `training_dataset`; the cardinality is known.
+    The batches of a block are sorted from the shortest to the longest. Arguments and elements are
+    as in `training_dataset`. The cardinality is known.
     """
 
     def batches_of_block(block: Tensor) -> tf.data.Dataset:
@@ -274,14 +274,14 @@ def validation_dataset(
 
 
 def _bucket_of_pair(plan: BatchPlan, block: Tensor) -> Tensor:
-    """The number of each pair's bucket: int64 (num_pairs,)."""
+    """Returns the number of each pair's bucket, int64 (num_pairs,)."""
     longest = [bucket.length for bucket in plan.buckets]
     lengths = tf.maximum(plan.pairs.lengths("source", block), plan.pairs.lengths("target", block))
     return tf.searchsorted(longest, lengths, out_type=tf.int64)
 
 
 def _planned_batches(plan: BatchPlan, block: Tensor) -> PlannedBatch:
-    """The plan of the block whose number is a tensor, in fields that are int64 (num_batches,)."""
+    """Returns the plan of a block whose number is a tensor. The fields are int64 (num_batches,)."""
     ends = np.cumsum([0, *map(len, plan.batches)])
     begin, end = tf.gather(ends, block), tf.gather(ends, block + 1)
     batches = np.concatenate(plan.batches)
@@ -289,7 +289,7 @@ def _planned_batches(plan: BatchPlan, block: Tensor) -> PlannedBatch:
 
 
 def _shares(batches: PlannedBatch, replicas: range, num_replicas: int) -> PlannedBatch:
-    """The shares of replicas in batches: fields are int64 (num_batches * len(replicas),)."""
+    """Returns the rows of each replica. The fields are int64 (num_batches * len(replicas),)."""
     numbers = tf.range(replicas.start, replicas.stop, dtype=tf.int64)
     replica = tf.tile(numbers, [tf.size(batches.begin)])
     repeated = PlannedBatch(*(tf.repeat(field, len(replicas)) for field in batches))
@@ -302,7 +302,7 @@ def _shares(batches: PlannedBatch, replicas: range, num_replicas: int) -> Planne
 def _assemble(
     plan: BatchPlan, block: Tensor, pairs: Tensor, batches: PlannedBatch, start_id: int
 ) -> tf.data.Dataset:
-    """Makes planned batches of a block's pairs, which come in the order of their buckets."""
+    """Makes the planned batches from the pairs of a block, which are sorted by bucket."""
     source_ids = plan.pairs.token_ids("source", block)
     target_ids = plan.pairs.token_ids("target", block)
     source_offsets = _offsets(plan.pairs.lengths("source", block))
@@ -316,7 +316,7 @@ def _assemble(
         source = _padded(source_ids, source_offsets, rows, source_shape)
         labels = _padded(target_ids, target_offsets, rows, target_shape)
         target = tf.concat([tf.fill([batch.num_rows, 1], start_id), labels[:, :-1]], axis=1)
-        # Removes the end token, which now comes after the sentence, and the start token of empty
+        # Remove the end token, which now comes after the sentence, and the start token of empty
         # rows.
         target = tf.where(labels == 0, 0, target)
         inputs = {"source": source, "target": target}
@@ -329,20 +329,20 @@ def _assemble(
 
 
 def _offsets(lengths: Tensor) -> Tensor:
-    """Where each sequence begins, and where the last one ends: int64 (num_pairs + 1,)."""
+    """Returns the start of each sequence and the end of the last, int64 (num_pairs + 1,)."""
     return tf.concat([[0], tf.cumsum(tf.cast(lengths, tf.int64))], axis=0)
 
 
 def _padded(token_ids: Tensor, offsets: Tensor, rows: Tensor, shape: list[Dimension]) -> Tensor:
-    # `tf.gather` of a RaggedTensor would go through all offsets of the block each time.
+    # `tf.gather` of a RaggedTensor would read all offsets of the block for each batch.
     positions = tf.ragged.range(tf.gather(offsets, rows), tf.gather(offsets, rows + 1))
     return tf.cast(tf.gather(token_ids, positions).to_tensor(shape=shape), tf.int32)
 
 
 def _finish(batches: tf.data.Dataset, cardinality: int) -> tf.data.Dataset:
     options = tf.data.Options()
-    # TensorFlow would wait for the thread of autotuning, which may sleep for a minute when training
-    # ends.
+    # When training ends, TensorFlow would wait for the autotuning thread, which may sleep for a
+    # minute.
     options.autotune.enabled = False
     batches = batches.apply(tf.data.experimental.assert_cardinality(cardinality))
     return batches.prefetch(_BATCHES_AHEAD).with_options(options)

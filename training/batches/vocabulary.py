@@ -11,7 +11,7 @@ from typing import cast, get_args
 
 import sentencepiece
 
-# tensorflow_text has no public name for these two; the tests of WordPiece fail if a release moves
+# tensorflow_text has no public names for these two. The WordPiece tests fail if a release moves
 # them.
 from tensorflow_text.python.ops.bert_tokenizer import BasicTokenizer
 from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as wordpiece
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 # A larger sample changes a vocabulary very little, but costs memory and time.
 MAX_LINES = 2_000_000
 MAX_LINE_BYTES = 65_536
-# As many lines tell in which scripts a text is written.
+# This many lines are enough to find the scripts of a text.
 _MAX_LINES_OF_SCRIPTS = 10_000
 _LARGE_SCRIPTS = ("Hani", "Hira", "Kana", "Hang")
 
@@ -55,23 +55,25 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Learns a subword vocabulary from text.
 
-    The same lines in the same order give the same tokenizer. From more than two million lines, a
-    random sample of two million is used; SentencePiece skips lines of more than 65,536 bytes.
+    The same lines in the same order give the same tokenizer. If there are more than two million
+    lines, a random sample of two million is used. SentencePiece skips lines of more than 65,536
+    bytes.
 
     Args:
-        lines: sentences without line ends, of both languages if they share the vocabulary.
+        lines: Sentences without line ends, in both languages if they share the vocabulary.
         kind: "bpe" or "unigram" (SentencePiece), or "wordpiece".
-        vocab_size: number of ids, including the four special ones, tags, eight placeholders and
-            those of terms. WordPiece chooses pieces by a threshold on their frequency, so that it
-            may have up to 5% fewer, or as many as the nearest threshold gives.
-        tags: special pieces after the four that every vocabulary has. Defaults to none.
-        terms: whether it has three pieces for terms and their translations. Defaults to False.
-        normalization: "nfc", "nfkc" or "none". The normal form into which texts are brought first.
+        vocab_size: Number of ids, including the four special tokens, tags, eight placeholders and
+            the tokens for terms. WordPiece chooses tokens by a threshold on their frequency. Its
+            vocabulary may be up to 5% smaller, or smaller still if no threshold gives a closer
+            size.
+        tags: Special tokens in addition to the four of every vocabulary. Defaults to no tags.
+        terms: Whether to add three tokens for terms and their translations. Defaults to False.
+        normalization: Normal form to which texts are converted first: "nfc", "nfkc" or "none".
             Defaults to "none".
 
     Raises:
         ConfigError: An argument breaks its rule, there is no text, or `vocab_size` is too small for
-            the alphabet of the text or too large for the text; the message gives the limit.
+            the alphabet of the text or too large for the text. The message gives the limit.
 
     Example:
         >>> train_tokenizer(["the dog runs", "the cat runs"], "bpe", vocab_size=283).vocab_size
@@ -95,13 +97,13 @@ def learn_tokenizers(
     terms: bool = False,
     normalization: Normalization = "none",
 ) -> TokenizerPair:
-    """Learns one vocabulary that the languages share, or one for each.
+    """Learns a vocabulary that both languages share, or a vocabulary for each language.
 
-    The vocabulary of the source has the tags.
+    The source vocabulary contains the tags.
 
     Args:
-        terms: whether the vocabulary of the source has the pieces of terms. Defaults to False.
-        normalization: "nfc", "nfkc" or "none". The normal form into which texts are brought first.
+        terms: Whether the source vocabulary contains the tokens for terms. Defaults to False.
+        normalization: Normal form to which texts are converted first: "nfc", "nfkc" or "none".
             Defaults to "none".
 
     Raises:
@@ -137,10 +139,10 @@ def learn_tokenizers(
 
 
 def sample_lines(lines: Iterable[str], size: int) -> list[str]:
-    """Returns `size` of the lines, each with the same probability, or all if there are no more.
+    """Returns `size` lines, drawn at random without replacement, or all lines if there are fewer.
 
-    Reads the lines once and holds `size` of them (reservoir sampling, Vitter's algorithm R), with a
-    fixed seed.
+    Reads the lines once and holds `size` of them (reservoir sampling, Vitter's algorithm R). The
+    seed is fixed.
     """
     lines = iter(lines)
     sample = list(itertools.islice(lines, size))
@@ -153,9 +155,9 @@ def sample_lines(lines: Iterable[str], size: int) -> list[str]:
 
 
 def _coverage(lines: Sequence[str]) -> float:
-    """Returns the share of the characters of a text that a vocabulary has as pieces.
+    """Returns the share of a text's characters that must be in the vocabulary.
 
-    Chinese, Japanese and Korean have thousands of characters, and the rare ones would fill the
+    Chinese, Japanese and Korean have thousands of characters, and rare characters would fill the
     vocabulary.
     """
     scripts = count_scripts(lines[:: max(len(lines) // _MAX_LINES_OF_SCRIPTS, 1)])
@@ -164,7 +166,10 @@ def _coverage(lines: Sequence[str]) -> float:
 
 
 def _alphabet(counts: Mapping[str, int], lines: Sequence[str]) -> int:
-    """Returns how many characters cover words, whose numbers are given, as `_coverage` says."""
+    """Returns how many of the most frequent characters reach the share of `_coverage`.
+
+    The counts of the words are given.
+    """
     characters: collections.Counter[str] = collections.Counter()
     for word, count in counts.items():
         for character in word:
@@ -192,23 +197,24 @@ def _train_sentencepiece(
             sentence_iterator=map(prepare_line, lines),
             model_writer=model,
             model_type=kind,
-            # With room for the special pieces, SentencePiece says how many the alphabet needs.
+            # If the special tokens fit, SentencePiece's error message tells how many tokens the
+            # alphabet needs.
             vocab_size=max(vocab_size, 4 + len(tags)),
             hard_vocab_limit=False,
-            # Bytes spell what the alphabet leaves out.
+            # Byte tokens spell characters that are not in the alphabet.
             character_coverage=_coverage(lines),
             byte_fallback=True,
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
             add_dummy_prefix=False,
-            # Longer lines are skipped: the time of unigram grows with the square of a line's
+            # Skip longer lines, because the time of unigram grows with the square of a line's
             # length.
             max_sentence_length=MAX_LINE_BYTES,
             pad_id=SentencePieceTokenizer.pad_id,
             unk_id=SentencePieceTokenizer.unk_id,
             bos_id=SentencePieceTokenizer.start_id,
             eos_id=SentencePieceTokenizer.end_id,
-            # Unlike pieces that users define, no text is split into them.
+            # Control symbols never match text, unlike user-defined symbols.
             control_symbols=list(tags),
             minloglevel=2,
         )
@@ -233,7 +239,7 @@ def _train_wordpiece(
     terms: bool,
     normalization: Normalization,
 ) -> WordPieceTokenizer:
-    # Splits words as the FastBertTokenizer of WordPieceTokenizer does.
+    # Split words like the FastBertTokenizer of WordPieceTokenizer.
     split = BasicTokenizer(lower_case=False)
     counts: collections.Counter[str] = collections.Counter()
     for start in range(0, len(lines), 10_000):
@@ -245,7 +251,7 @@ def _train_wordpiece(
     special = [*WordPieceTokenizer.special_pieces, *tags]
     max_characters = max(1000, min(_alphabet(counts, lines), (vocab_size - len(special)) // 2))
     num_characters = min(len(set().union(*counts)), max_characters)
-    # Each character is a piece at the start of a word, and another one inside a word.
+    # Each character needs a token for the start of a word and a token for inside a word.
     if vocab_size < len(special) + 2 * num_characters:
         raise _wrong_size(vocab_size, len(special) + 2 * num_characters, terms)
 
@@ -259,9 +265,9 @@ def _train_wordpiece(
             max_unique_chars=max_characters,
         )
 
-    # Search for the lowest threshold in (low, high] whose vocabulary fits; 5% too small is good
-    # enough, since a trial takes seconds. Every word as frequent as the threshold is a piece, so a
-    # threshold that vocab_size words reach is too low.
+    # Search for the lowest threshold in (low, high] whose vocabulary fits. A vocabulary that is 5%
+    # too small is good enough, since a trial takes seconds. Every word as frequent as the threshold
+    # is a token, so a threshold that vocab_size words reach is too low.
     low = counts.most_common(vocab_size)[-1][1] if len(counts) >= vocab_size else 0
     high = low + 1
     while len(vocabulary := learn(high)) > vocab_size:
@@ -281,9 +287,9 @@ def _train_wordpiece(
 
 
 def _wrong_size(vocab_size: int, limit: int, terms: bool) -> ConfigError:
-    """Says that a size is below or above a limit of the text.
+    """Returns the error for a size that is below or above a limit of the text.
 
-    Reserved pieces are not counted in either of the two numbers.
+    Neither number includes the reserved tokens.
     """
     received = vocab_size + _num_reserved(terms)
     limit += _num_reserved(terms)

@@ -1,1 +1,1 @@
-"""Translations of several systems side by side."""
+"""Compares the translations of several systems."""

@@ -1,4 +1,4 @@
-"""Compares systems: sacreBLEU's scores, the significance of differences, faults of translations."""
+"""Compares systems by sacreBLEU's scores, significance tests and errors in translations."""
 
 import heapq
 import re
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 Test = Literal["bootstrap", "randomization"]
 _TESTS = {"bootstrap": "bs", "randomization": "ar"}
-# sacreBLEU holds all resampled sentences in memory: about 100 kB for each sentence.
+# sacreBLEU holds all resampled sentences in memory, about 100 kB per sentence.
 MAX_SENTENCES = 10_000
 _SIGNIFICANT = 0.05
-# The longest repetitions that are looked for.
+# The longest repetitions to look for.
 _MOST_WORDS, _MOST_CHARACTERS = 4, 8
 _IN_A_WORD = re.compile(r"\w")
 _NUMBER = re.compile(r"\d+")
-# What SentencePiece and WordPiece write for a token that the vocabulary does not have.
+# SentencePiece and WordPiece write unknown tokens like this.
 _UNKNOWN = ("⁇", "[UNK]")
 
 
@@ -35,9 +35,9 @@ class System(NamedTuple):
     """A system and its translations of a test set.
 
     Attributes:
-        name: str.
-        translations: list of str, one for each sentence of the test set.
-        seconds: float or None. How long it took to translate them.
+        name: str. The name of the system.
+        translations: list of str. The translation of each sentence of the test set.
+        seconds: float or None. The time it took to translate them.
     """
 
     name: str
@@ -50,9 +50,9 @@ class Score(NamedTuple):
 
     score: float
     interval: float  # half the width of the 95% confidence interval, by bootstrap resampling
-    gain: float  # by how much it is higher than that of the first system
-    # How probable so large a difference from the first system is if the two do not differ; None for
-    # the first system, and for one whose translations are the same.
+    gain: float  # difference from the first system's score
+    # Probability of a difference at least this large if the system is no different from the first.
+    # None for the first system, and for systems with the same translations as the first.
     p_value: float | None
 
     @property
@@ -61,28 +61,29 @@ class Score(NamedTuple):
 
 
 class Faults(NamedTuple):
-    """Shares of translations with a fault, from 0 to 1; `lost_numbers` is a share of numbers."""
+    """Shares of translations with errors, from 0 to 1. `lost_numbers` is a share of numbers."""
 
-    # One to four words come twice in a row, but not in the reference; in a language without spaces,
-    # one or two characters three times, or three to eight twice.
+    # The translation repeats one to four words in a row, and the reference does not. In languages
+    # without spaces, it repeats one or two characters three times, or three to eight characters
+    # twice.
     repetitions: float
-    copies: float  # the translation is the source, but the reference is not
-    unknown: float  # there are unknown tokens
-    lost_numbers: float  # of the numbers in source and reference, those that the translation lacks
+    copies: float  # the translation equals the source, but the reference does not
+    unknown: float  # the translation has unknown tokens
+    lost_numbers: float  # numbers in source and reference that the translation lacks
 
 
 class Result(NamedTuple):
-    """What is known of a system."""
+    """The scores and errors of a system."""
 
     name: str
-    # Whether its translations are those of the first system; None for that one.
+    # Whether its translations equal the first system's. None for the first system.
     equals_first: bool | None
-    scores: dict[str, Score]  # by the names of metrics, "BLEU" and "chrF2"
+    scores: dict[str, Score]  # by metric, "BLEU" and "chrF2"
     brevity_penalty: float  # BLEU's factor for translations that are too short
-    length_ratio: float  # what BLEU counts of the translations for each one of the references
+    length_ratio: float  # length of the translations divided by the references' length
     faults: Faults
     sentences_per_second: float | None
-    terms: "TermUse | None" = None  # how often the terms of a glossary are used; None without one
+    terms: "TermUse | None" = None  # how often glossary terms are used; None without a glossary
 
 
 class Difference(NamedTuple):
@@ -93,11 +94,11 @@ class Difference(NamedTuple):
     reference: str
     first: str  # the translation of the first system
     other: str
-    gain: float  # by how much the chrF of `other` is higher
+    gain: float  # chrF of `other` minus chrF of `first`
 
 
 class LowScore(NamedTuple):
-    """A sentence that a system translates badly, according to chrF."""
+    """A sentence whose translation has a low chrF."""
 
     number: int  # the line, from 1
     source: str
@@ -107,14 +108,14 @@ class LowScore(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Systems side by side.
+    """The results of all systems.
 
     Attributes:
-        results: list of Result, one for each system.
-        signatures: how each metric was computed, by its name.
-        differences: for each system but the first, the sentences on which it differs most from the
-            first, those that it translates better before those that it translates worse.
-        low_scores: for each system, the sentences with its lowest chrF, the lowest first.
+        results: list of Result. The result of each system.
+        signatures: sacreBLEU's signature of each metric, by name.
+        differences: For each system except the first, the sentences whose chrF differs most from
+            the first system's. Better translations come first, then worse translations.
+        low_scores: For each system, the sentences with the lowest chrF, the lowest first.
     """
 
     results: list[Result]
@@ -140,23 +141,24 @@ def compare(
     num_differences: int = 5,
     num_low_scores: int = 5,
 ) -> Comparison:
-    """Compares systems with the first of them, in mixed case.
+    """Compares systems with the first system. Scores are case-sensitive.
 
     Args:
-        systems: at least one System, each with another name.
+        systems: At least one `System`, with different names.
         pairs: SentencePairs. The test set, with references.
-        tokenize: str or None. sacreBLEU's tokenizer for BLEU, one of `BLEU_TOKENIZERS`; "none" for
-            text that is tokenized already. Defaults to None: the one for the script of the
-            references.
-        test: "bootstrap", paired bootstrap resampling of 1,000 samples (Koehn 2004), or
-            "randomization", approximate randomization of 10,000 trials (Riezler and Maxwell 2005).
-            Both are sacreBLEU's. Defaults to "bootstrap".
-        num_differences: int. The sentences shown in each direction. Defaults to 5.
-        num_low_scores: int. The sentences shown with the lowest chrF of each system. Defaults to 5.
+        tokenize: str or None. sacreBLEU's tokenizer for BLEU, one of `BLEU_TOKENIZERS`. Use "none"
+            for text that is already tokenized. Defaults to None: the tokenizer for the script of
+            the references.
+        test: "bootstrap" for paired bootstrap resampling with 1,000 samples (Koehn 2004), or
+            "randomization" for approximate randomization with 10,000 trials (Riezler and Maxwell
+            2005). Both are sacreBLEU's. Defaults to "bootstrap".
+        num_differences: int. Number of sentences to show in each direction. Defaults to 5.
+        num_low_scores: int. Number of sentences with the lowest chrF to show for each system.
+            Defaults to 5.
 
     Raises:
-        ConfigError: The test set has more than 10,000 sentences, there is no such tokenizer, or its
-            package or model is missing.
+        ConfigError: The test set has more than 10,000 sentences, the tokenizer does not exist, or
+            its package or model is missing.
 
     Example:
         >>> pairs = SentencePairs(["hello"], ["hallo"], "greetings")
@@ -168,7 +170,7 @@ def compare(
     references = list(pairs.target)
     bleu = make_bleu(tokenize or choose_tokenizer(references))
     metrics: dict[str, Any] = {"BLEU": bleu, "chrF2": sacrebleu.metrics.CHRF()}
-    # Confidence intervals are of 1,000 samples in both tests.
+    # Both tests compute confidence intervals from 1,000 samples.
     signatures, table = PairedTest(
         [(system.name, system.translations) for system in systems],
         metrics,
@@ -210,9 +212,9 @@ def compare(
 
 
 def _compared(result: Any, first: Any, is_equal: bool) -> Score:
-    """A result of sacreBLEU, compared with that of the first system."""
+    """Returns sacreBLEU's result for a system, compared with the first system's."""
     gain = result.score - first.score
-    # If no sample makes a difference, sacreBLEU's p-value is the lowest that there is.
+    # If the scores are equal in all samples, sacreBLEU's p-value is the lowest possible value.
     p_value = result.p_value if gain else 1.0
     return Score(result.score, float(result.ci), gain, None if is_equal else p_value)
 
@@ -254,7 +256,9 @@ def count_faults(
     translations: list[str],
     bleu: sacrebleu.metrics.BLEU,
 ) -> Faults:
-    """Counts the faults of translations. Repetitions are of what the metric counts.
+    """Returns the shares of translations with errors.
+
+    Repetitions are counted in the tokens of the metric.
 
     Example:
         >>> translations = ["ein Hund, ein Hund", "hello"]
@@ -274,10 +278,10 @@ def count_faults(
 
 
 def _repeats(text: str, bleu: sacrebleu.metrics.BLEU) -> bool:
-    """Returns whether words, or characters of a script without spaces, come again at once.
+    """Returns whether words, or characters of a script without spaces, are repeated in a row.
 
-    Doubled characters are words of their own in many languages, such as 谢谢, so that one or two
-    characters must come three times.
+    One or two characters must come three times, because doubled characters are words in many
+    languages, such as 谢谢.
     """
     units = [unit for unit in words_of(text.casefold(), bleu) if _IN_A_WORD.search(unit)]
     are_words = bleu.tokenizer.signature() not in ("zh", "char")

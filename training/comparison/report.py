@@ -49,11 +49,11 @@ th, td { text-align: left; vertical-align: top; }
 
 
 def write_report(comparison: Comparison, format: Format) -> str:
-    """Writes a comparison as text.
+    """Returns a comparison as plain text, Markdown, HTML or JSON.
 
     Args:
-        format: "text" for a terminal, "markdown", "html": a page that needs no other file, or
-            "json": one line.
+        format: "text" for a terminal, "markdown", "html" for a page that needs no other file, or
+            "json" for a single line.
     """
     if format == "json":
         return json.dumps(_record(comparison), ensure_ascii=False)
@@ -61,16 +61,16 @@ def write_report(comparison: Comparison, format: Format) -> str:
 
 
 def write_reports(comparisons: Mapping[str, Comparison], format: Format) -> str:
-    """Writes comparisons of the same systems on several test sets as text.
+    """Returns comparisons of the same systems on several test sets.
 
-    BLEU scores on all test sets come first, side by side, then a section for each test set with its
-    report. On a single test set it is what `write_report` writes.
+    The scores on all test sets come first, side by side. A section with the report of each test set
+    follows. For a single test set, the result is the same as from `write_report`.
 
     Args:
-        comparisons: the comparison on each test set, by its name.
-        format: "text" for a terminal, "markdown", "html": a page that needs no other file, or
-            "json": one line, an object whose "test_sets" are what `write_report` writes, each with
-            its "name".
+        comparisons: The comparison on each test set, by name.
+        format: "text" for a terminal, "markdown", "html" for a page that needs no other file, or
+            "json" for a single line. The JSON object has a list "test_sets" with the result of
+            `write_report` for each test set and its "name".
     """
     if len(comparisons) == 1:
         (comparison,) = comparisons.values()
@@ -95,11 +95,11 @@ def write_reports(comparisons: Mapping[str, Comparison], format: Format) -> str:
 
 
 def _document(parts: list[str], format: Format) -> str:
-    # What a sentence holds must not control a terminal.
+    # Replace control characters, so that sentences cannot control a terminal.
     text = _CONTROLS.sub("\ufffd", "\n\n".join(parts) + "\n")
     if format != "html":
         return text
-    policy = "default-src 'none'; style-src 'unsafe-inline'"  # Nothing is fetched from anywhere.
+    policy = "default-src 'none'; style-src 'unsafe-inline'"  # The page loads nothing.
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}"><style>{_STYLE}</style>'
@@ -112,7 +112,7 @@ def _document(parts: list[str], format: Format) -> str:
 
 
 def _parts(comparison: Comparison, format: Format, level: int = 2) -> list[str]:
-    """The tables and paragraphs of a comparison; its headings have this level."""
+    """Returns the tables and paragraphs of a comparison, with headings of the given level."""
     score_rows = [
         [result.name, *map(_score, result.scores.values()), _verdict(result)]
         for result in comparison.results
@@ -168,7 +168,7 @@ def _record(value: Any) -> Any:
 
 
 def _overview_row(results: Sequence[Result]) -> list[str]:
-    """The scores of one system, whose files have other names on other test sets."""
+    """Returns the scores of a system, whose files may have other names on other test sets."""
     name = results[0].name
     if any(result.name != name for result in results):
         name += ", …"
@@ -190,7 +190,7 @@ def _score(score: Score) -> str:
 
 
 def _verdict(result: Result) -> str:
-    """What the scores say about the difference from the first system."""
+    """Describes the significant differences from the first system."""
     if result.equals_first is None:
         return ""
     if result.equals_first:
@@ -219,7 +219,7 @@ def _table(header: list[str], rows: list[list[str]], format: Format) -> str:
     table = tabulate.tabulate(rows, header, tablefmt=_TABLES[format], disable_numparse=True)
     if format != "html":
         return table
-    # Each cell may be in another language, to be read from the left or from the right.
+    # Cells may be in languages that are written from left to right or from right to left.
     table = re.sub(r"<(t[dh])\b", r'<\1 dir="auto"', table)
     return f"<div>{table}</div>"
 
@@ -241,7 +241,7 @@ def _heading(text: str, format: Format, level: int) -> str:
 
 
 def _escaped(text: str, format: Format, also: str = "") -> str:
-    """Text in which Markdown sees no HTML, no link and no picture."""
+    """Returns text with HTML, links and pictures escaped in Markdown."""
     if format != "markdown":
         return text
     return text.translate({ord(character): f"&#{ord(character)};" for character in f"&<>[{also}"})

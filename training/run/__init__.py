@@ -1,1 +1,1 @@
-"""A training run, from its first step or resumed, to its last."""
+"""Runs training, from the first step or from where an earlier run stopped."""

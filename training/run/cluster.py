@@ -1,4 +1,4 @@
-"""The worker processes that the environment describes, by `TF_CONFIG` or by Slurm."""
+"""Finds the worker processes that `TF_CONFIG` or Slurm describes."""
 
 import json
 import os
@@ -7,15 +7,15 @@ import re
 from keras_transformer.checks import shown
 from keras_transformer.errors import ConfigError
 
-# A host's name or IPv4 address, or an IPv6 address in brackets, and a port.
+# A host name or IPv4 address, or an IPv6 address in brackets, with a port.
 _ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):([1-9][0-9]{0,4})", re.ASCII)
 _MAX_PORT = 2**16 - 1
 
 
 def workers_of_environment() -> tuple[list[str], int]:
-    """Returns the addresses of all workers, the chief's first, and the number of this one.
+    """Returns the addresses of all workers, the chief's first, and the number of this worker.
 
-    There are none if this process trains alone.
+    If this process trains alone, there is at most one address.
 
     Raises:
         ConfigError: `TF_CONFIG` or Slurm's variables do not describe workers.
@@ -28,7 +28,7 @@ def workers_of_environment() -> tuple[list[str], int]:
 
 
 def trains_alone() -> bool:
-    """Returns whether this process trains without other workers. It does not load TensorFlow.
+    """Returns whether this process trains without other workers. Does not load TensorFlow.
 
     Raises:
         ConfigError: `TF_CONFIG` does not describe workers.
@@ -39,7 +39,10 @@ def trains_alone() -> bool:
 
 
 def _is_slurm_step() -> bool:
-    """Only in a step of a Slurm job (`srun`), not in the shell of an allocation."""
+    """Returns whether this is a step of a Slurm job (`srun`) with several tasks.
+
+    The shell of an allocation is not a step.
+    """
     return os.environ.get("SLURM_STEP_NUM_TASKS", "1") != "1"
 
 
@@ -59,7 +62,7 @@ def _workers_of_tf_config(text: str) -> tuple[list[str], int]:
                 raise ValueError
         if len(workers) < 2:
             return workers, 0
-        # The index may be a string, as for TensorFlow itself.
+        # The index may be a string, as in TensorFlow.
         index = str(task["index"])
         if not index.isdecimal():
             raise ValueError
@@ -76,8 +79,7 @@ def _workers_of_slurm() -> tuple[list[str], int]:
     import tensorflow as tf
 
     try:
-        # Slurm itself gives each task its GPUs; on machines without any the resolver needs to be
-        # told a number.
+        # Slurm gives each task its GPUs. On machines without GPUs, the resolver needs a number.
         resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
             gpus_per_node=2**16, gpus_per_task=1, auto_set_gpu=False
         )

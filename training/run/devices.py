@@ -16,12 +16,12 @@ from .interruption import ended_by_signals
 
 _log = logging.getLogger(__name__)
 
-# A core computes at least this many tokens of a batch; with fewer, dividing the batch costs more
-# than it saves.
+# Each core computes at least this many tokens of a batch. With fewer tokens, dividing the batch
+# costs more time than it saves.
 TOKENS_PER_PART = 1000
 # Sum this many numbers at a time, to bound memory.
 _NUMBERS_PER_SUM = 2**22
-# The errors of a computation of all workers if one of them has ended or does not answer.
+# TensorFlow raises these errors if a worker has ended or does not answer.
 _ERRORS_OF_LOST_WORKERS = (
     tf.errors.UnavailableError,
     tf.errors.DeadlineExceededError,
@@ -31,22 +31,22 @@ _ERRORS_OF_LOST_WORKERS = (
 
 
 def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
-    """Makes a strategy for GPUs, or for the CPU if there are none.
+    """Returns a distribution strategy for the GPUs, or for the CPU if there are none.
 
-    Call it before TensorFlow does anything else. If `TF_CONFIG`, or else Slurm, says that this
-    process is one of several workers, it waits until all are there.
+    Call it before any other TensorFlow function. If `TF_CONFIG` or, without it, Slurm describes
+    several workers, the function waits until all workers are connected.
 
     Args:
-        devices: number of devices of this machine; a CPU is divided into logical devices. Defaults
+        devices: Number of devices on this machine. A CPU is divided into logical devices. Defaults
             to None: all GPUs, or one CPU.
 
     Returns:
-        A `MultiWorkerMirroredStrategy` if there are several workers, a `MirroredStrategy` for
-        several devices; for one device TensorFlow's default strategy.
+        A `MultiWorkerMirroredStrategy` for several workers, a `MirroredStrategy` for several
+        devices, or TensorFlow's default strategy for a single device.
 
     Raises:
-        ConfigError: The number is not positive, there are fewer GPUs, several workers are given a
-            number, or `TF_CONFIG` or Slurm's variables do not describe workers.
+        ConfigError: The number is not positive, is larger than the number of GPUs, or is given for
+            several workers; or `TF_CONFIG` or Slurm's variables do not describe workers.
         WorkerError: The workers cannot be connected.
     """
     require(devices is None or devices > 0, "devices", "positive", devices)
@@ -71,17 +71,17 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
 
 
 class Workers:
-    """The processes that train one model, each with its own replicas.
+    """The processes that train a model together, each with its own replicas.
 
-    The first is the chief. It alone reads and writes the model directory; the others get what they
-    need of it over the network, so that the directory need not be shared. All processes call the
-    same methods in the same order.
+    The first process is the chief. Only the chief reads and writes the model directory. The other
+    processes get the content that they need over the network, so you do not have to share the
+    directory. All processes call the same methods in the same order.
 
     Attributes:
-        number: how many processes there are.
-        is_chief: whether this process is the chief.
-        name: what messages call this process.
-        replicas: the numbers of this process' replicas among all replicas.
+        number: The number of processes.
+        is_chief: Whether this process is the chief.
+        name: The name of this process in messages.
+        replicas: The numbers of this process's replicas among all replicas.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
@@ -109,12 +109,12 @@ class Workers:
         self._sum_of_all = sum_of_all
 
     def from_chief(self, content: bytes) -> bytes:
-        """Returns the content that the chief gives; what the others give does not matter."""
+        """Returns the content that the chief passes. Content from other processes is ignored."""
         if self.number == 1:
             return content
         if not self.is_chief:
             content = b""
-        # Two bytes are a number that float32 holds exactly, and every network can add up.
+        # Float32 represents numbers of two bytes exactly, and every network can add them up.
         size_in_parts = self._sum(np.array([len(content)], "<u8").view("<u2"))
         size = int(size_in_parts.astype("<u2").view("<u8")[0])
         pieces = []
@@ -125,7 +125,7 @@ class Workers:
         return b"".join(pieces)[:size]
 
     def any(self, condition: bool) -> bool:
-        """Returns whether a condition holds in any process. It waits for all of them."""
+        """Returns whether a condition holds in any process. Waits for all processes."""
         if self.number == 1:
             return condition
         return bool(self._sum(np.array([condition]))[0])
@@ -134,27 +134,27 @@ class Workers:
         """Checks that this process was given the same content as the chief.
 
         Args:
-            what: the name of the content in messages.
+            what: The name of the content in messages.
 
         Raises:
-            ConfigError: They differ.
+            ConfigError: The contents differ.
         """
         if self.from_chief(content.encode()) != content.encode():
             raise ConfigError(f"{self.name}: {what} must be the same as those of {self._name(0)}")
 
     @contextlib.contextmanager
     def naming_the_lost(self) -> Iterator[None]:
-        """Turns the error that all processes get when one is lost into a clear one.
+        """Turns the error that all processes get if a process is lost into a clear message.
 
         Raises:
-            WorkerError: It names the process that has ended or does not answer, if that is known.
+            WorkerError: A process has ended or does not answer. The message names it, if possible.
         """
         try:
             yield
         except tf.errors.OpError as error:
             if self.number == 1 or not isinstance(error, _ERRORS_OF_LOST_WORKERS):
                 raise
-            # Only the message names the worker.
+            # TensorFlow names the worker only in the message.
             numbers = re.findall(r"/job:worker/replica:0/task:(\d+)", str(error))
             others = sorted({int(number) for number in numbers} - {self._index})
             lost = " or ".join(self._name(task) for task in others) or "another worker"
@@ -180,7 +180,7 @@ def _connect(workers: list[str], index: int, num_gpus: int) -> tf.distribute.Str
         rpc_layer="grpc",
     )
     with ended_by_signals():
-        # TensorFlow waits in a way that lets no other thread run, and so no bar.
+        # While TensorFlow waits, no other thread runs, so a progress bar would not move.
         _log.info(f"waiting until all workers are connected: {', '.join(workers)}")
         try:
             return tf.distribute.MultiWorkerMirroredStrategy(resolver)

@@ -14,10 +14,10 @@ from ..bleu import make_bleu
 def require_possible(
     model_dir: ModelDir, config: Config, init_from: ModelDir | None = None
 ) -> Config | None:
-    """Checks what a model directory alone says about a run, and returns its configuration.
+    """Checks that a model directory allows a run, and returns the configuration in the directory.
 
     Returns:
-        None if the directory has none: the run is new.
+        The configuration of the earlier run, or None if the run is new.
 
     Raises:
         ConfigError: The earlier run in the directory cannot be resumed with this configuration, or
@@ -28,7 +28,7 @@ def require_possible(
     if earlier is not None:
         _require_same_configuration(model_dir, earlier, completed(config, earlier))
     if config.training.validate_by == "bleu" and config.training.bleu_tokenizer:
-        # Its package may be missing.
+        # Raise an error if the tokenizer's package is missing.
         make_bleu(config.training.bleu_tokenizer)
     if init_from is None and not model_dir.is_trained():
         _require_pieces(config)
@@ -36,10 +36,10 @@ def require_possible(
 
 
 def completed(config: Config, earlier: Config) -> Config:
-    """Returns a configuration with the normal form and the tokenizer of BLEU of an earlier run,
-    where it names none itself.
+    """Returns a configuration with the normal form and the BLEU tokenizer of an earlier run.
 
-    Runs of earlier releases do not name them: they read texts as they are, and counted words.
+    They are set only if the configuration does not set them. Runs of earlier releases did not store
+    them: they did not normalize text, and BLEU counted words.
     """
     normalize = config.data.normalize or earlier.data.normalization
     bleu_tokenizer = config.training.bleu_tokenizer or earlier.training.bleu_tokenizer
@@ -53,7 +53,7 @@ def completed(config: Config, earlier: Config) -> Config:
 
 
 def _require_pieces(config: Config) -> None:
-    """Checks that the vocabulary that will be learned has the pieces that `decoding` needs."""
+    """Checks that the vocabulary to be learned will have the tokens that `decoding` needs."""
     decoding, data, kind = config.decoding, config.data, config.tokenizer.kind
     rule = "bpe, unigram or wordpiece without --init-from: it is learned from the text"
     require(kind != "sentencepiece", "tokenizer.kind", rule, kind)
@@ -98,15 +98,15 @@ def _require_state(model_dir: ModelDir, earlier: Config | None) -> None:
 
 
 def _require_same_configuration(model_dir: ModelDir, old: Config, config: Config) -> None:
-    """Checks the values that a resumed run cannot change."""
-    # The vocabulary may have turned out smaller than what was asked for.
+    """Checks that the values that a resumed run cannot change are the same."""
+    # The learned vocabulary may be smaller than requested.
     new = config.with_vocab_sizes(old.model.source_vocab_size, old.model.target_vocab_size)
     old = completed(old, old)
     for section, names in (
         ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
         ("model", [field.name for field in dataclasses.fields(old.model)]),
-        # Checkpoints are compared by `validate_by`; the state has the average of `ema`, and Adam's
-        # moments of the weights that are not frozen.
+        # Checkpoints are ranked by `validate_by`. The state contains the average of `ema`, and
+        # Adam's moments for the weights that are not frozen.
         ("training", ["validate_by", "bleu_tokenizer", "ema", "freeze"]),
         ("data", ["normalize"]),
     ):

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT (Ctrl-C) during a training run."""
+"""Handles SIGTERM and SIGINT (Ctrl-C) during a training run."""
 
 import contextlib
 import logging
@@ -15,17 +15,17 @@ _Handler = Callable[[int, FrameType | None], object] | int | None
 
 
 class Interruption:
-    """Ends a training run in good order at SIGTERM or SIGINT.
+    """A context manager that ends a training run cleanly at SIGTERM or SIGINT.
 
-    It acts while a `with` block runs in the main thread. The exit code is that of a process which
-    the signal ended: 128 and the signal's number. A second signal ends the process at once.
+    Use it in the main thread. The exit code is 128 plus the number of the signal, as if the signal
+    had ended the process. A second signal ends the process immediately.
 
     Attributes:
-        signal: the signal that was received, or None.
-        is_awaited: whether the training looks at `signal` after each step. Otherwise the signal
-            interrupts it.
-        saved_step: the last step that was saved.
-        is_of_another_worker: whether the training is interrupted because another worker received a
+        signal: The signal that was received, or None.
+        is_awaited: Whether the training checks `signal` after each step. Otherwise, the signal
+            interrupts the training.
+        saved_step: The last step that was saved.
+        is_of_another_worker: Whether the training is interrupted because another worker received a
             signal.
     """
 
@@ -38,7 +38,7 @@ class Interruption:
     def __enter__(self) -> Self:
         self._handlers: dict[signal.Signals, _Handler] = {}
         for number in _SIGNALS:
-            # A signal that is ignored stays ignored, as in a shell's background commands.
+            # Keep ignoring signals that are ignored, as in background commands of a shell.
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._handlers[number] = signal.signal(number, self._receive)
         self._unraisable_hook = sys.unraisablehook
@@ -54,7 +54,7 @@ class Interruption:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         sys.unraisablehook = self._unraisable_hook
-        # Keras and TensorFlow may turn a KeyboardInterrupt into an error of their own.
+        # Keras and TensorFlow may turn a KeyboardInterrupt into another error.
         is_interrupted = isinstance(error, KeyboardInterrupt) or (
             error is not None and not self.is_awaited
         )
@@ -80,7 +80,7 @@ class Interruption:
             raise KeyboardInterrupt
 
     def _show_unraisable(self, unraisable: "sys.UnraisableHookArgs") -> None:
-        # Python cannot interrupt a destructor; the training ends after its next step then.
+        # Python cannot interrupt a destructor. The training then ends after the next step.
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             self._unraisable_hook(unraisable)
 
@@ -89,7 +89,7 @@ class Interruption:
 def ended_by_signals() -> Iterator[None]:
     """Lets SIGINT end the process while the block waits outside of Python, where no handler runs.
 
-    SIGTERM ends it too, unless the block handles that signal itself, as TensorFlow does while it
+    SIGTERM ends the process, too, unless the block handles SIGTERM, as TensorFlow does while it
     connects workers.
     """
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}

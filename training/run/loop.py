@@ -1,4 +1,4 @@
-"""The loop of a training run: steps, with validations that are saved and reported between them."""
+"""The training loop: steps, and validations that are saved and reported."""
 
 import dataclasses
 import logging
@@ -26,14 +26,14 @@ _log = logging.getLogger(__name__)
 class TrainingRun:
     model: TrainingModel
     model_dir: ModelDir
-    state: RunState  # what was saved last
+    state: RunState  # the last saved state
     workers: Workers
     interruption: Interruption
-    # Translates the validation text; None if nothing is ranked by BLEU.
+    # Translates the validation text and measures BLEU. None if BLEU does not rank checkpoints.
     measure_bleu: Callable[[], MeasuredBleu] | None
 
     def is_out_of_patience(self) -> bool:
-        """Returns whether training ends because validations no longer get better."""
+        """Returns whether training ends because the validation score has stopped improving."""
         patience = self.model.config.patience
         return patience is not None and self.state.validations_since_best >= patience
 
@@ -46,20 +46,20 @@ def run_loop(
     report: ProgressReport,
     user_callbacks: Sequence[keras.callbacks.Callback],
 ) -> None:
-    """Trains until the last step, or until patience, a callback or a signal ends it.
+    """Trains until the last step, or until patience, a callback or a signal ends the run.
 
-    For callbacks, each validation is the end of an epoch. An error or a signal ends the run without
-    `on_train_end`.
+    For callbacks, each validation is the end of an epoch. If an error or a signal ends the run,
+    `on_train_end` is not called.
 
     Args:
-        train_dataset: endless batches: the shares of all replicas of this process, one after
+        train_dataset: Endless batches, as the shares of all replicas of this process, one after
             another.
-        valid_dataset: likewise; `num_valid` batches are the validation text, which comes again and
-            again.
+        valid_dataset: Endless batches in the same format. The validation text repeats after
+            `num_valid` batches.
 
     Raises:
-        DivergedError: A number is not finite; nothing of it is saved.
-        KeyboardInterrupt: A signal was received, here or by another worker; everything is saved.
+        DivergedError: A number is not finite. The values of this step are not saved.
+        KeyboardInterrupt: This process or another worker received a signal. Everything is saved.
     """
     model = run.model
     config = model.config
@@ -81,7 +81,7 @@ def run_loop(
         callbacks.set_params({"steps": num_steps, "epochs": num_epochs, "verbose": 0})
         callbacks.on_epoch_begin(epoch)
         report.before_first_step()
-        # A run that was stopped between two validations continues with its own sums.
+        # Continue the sums of a run that was stopped between two validations.
         total_loss, num_tokens = state.loss_sums or (0.0, 0.0)
         state.loss_sums = []
         for i in range(num_steps):
@@ -92,7 +92,7 @@ def run_loop(
             num_tokens += step.num_tokens
             loss = total_loss / num_tokens
             _require_finite(run, "loss", loss)
-            # The scale of float16's gradients does not change the loss.
+            # The loss is not scaled, so it can be finite although the float16 gradients overflow.
             if model.loss_scale is not None and model.loss_scale.is_exhausted():
                 raise _diverged(
                     run, "the gradient is NaN or infinite, even at the lowest scale of the loss"
@@ -103,9 +103,9 @@ def run_loop(
             if run.workers.number == 1:
                 is_interrupted = interruption.signal is not None
             else:
-                # All workers learn of a signal in the next step.
+                # All workers learn about a signal in the next step.
                 is_interrupted = step.num_stop_requests > 0
-            # After the last step comes the validation, which saves.
+            # After the last step, the validation saves the state.
             if is_interrupted and i + 1 < num_steps:
                 _save_between_validations(run, [total_loss, num_tokens])
                 _interrupt(run)
@@ -115,7 +115,7 @@ def run_loop(
             report.after_validation(logs, doubt)
         state.step = int(logs["step"])
         interruption.saved_step = state.step
-        # `CallbackList` would make a float of the step.
+        # `CallbackList` would convert the step to a float.
         for callback in callbacks.callbacks:
             callback.on_epoch_end(epoch, logs)
         if model.stop_training or run.is_out_of_patience() or state.step == config.steps:
@@ -124,7 +124,7 @@ def run_loop(
         if run.workers.any(interruption.signal is not None):
             _interrupt(run)
     interruption.is_awaited = False
-    # A signal may have come after the last check.
+    # A signal may have arrived after the last check.
     if interruption.signal is not None:
         raise KeyboardInterrupt
     callbacks.on_train_end(logs)
@@ -144,9 +144,9 @@ def _validate(
     num_batches: int,
     callbacks: keras.callbacks.CallbackList,
 ) -> Row:
-    """Returns the losses and metrics of the validation text, except BLEU.
+    """Returns the loss and the metrics of the validation text, except BLEU.
 
-    The step and the learning rate are among them.
+    The result also contains the step and the learning rate.
     """
     model = run.model
     callbacks.on_test_begin()
@@ -171,9 +171,9 @@ def _validate(
 
 
 def _save_validation(run: TrainingRun, epoch: int, logs: Row) -> str:
-    """Measures BLEU, if checkpoints are ranked by it, adds it to the logs, and saves everything.
+    """Measures BLEU if it ranks checkpoints, adds it to the logs, and saves everything.
 
-    It returns why BLEU does not rank this checkpoint; an empty text if it does.
+    Returns why BLEU does not rank this checkpoint, or an empty string if it does.
     """
     model_dir = run.model_dir
     state = run.state
@@ -210,7 +210,7 @@ def _save_between_validations(run: TrainingRun, loss_sums: list[float]) -> None:
 
 
 def _interrupt(run: TrainingRun) -> None:
-    # The others wait until the chief has saved.
+    # All workers wait here until the chief has saved.
     run.workers.any(False)
     run.interruption.saved_step = run.state.step
     run.interruption.is_of_another_worker = run.interruption.signal is None
@@ -235,7 +235,7 @@ def _require_finite(run: TrainingRun, name: str, value: float) -> None:
 def _diverged(run: TrainingRun, what: str) -> DivergedError:
     """Returns the error that ends the run.
 
-    It says what is not finite, what is kept, and how to go on.
+    The message says which value is not finite, what is kept, and how to continue.
     """
     step = run.state.step
     kept = f"The state after step {step:,} is kept in {run.model_dir}"

@@ -1,32 +1,33 @@
-"""The score by which weights are compared on the validation text.
+"""The score that ranks weights on the validation text.
 
-It is minus the perplexity or, with `validate_by=bleu`, BLEU where BLEU can tell. BLEU is the
-geometric mean of how many n-grams of 1 to 4 tokens are right. Without 4-grams it is undefined:
-phrases of one to three words have none, nor has text without spaces if spaces divide it into
-tokens. With few of them it depends on chance: the smoothed BLEU of long nonsense may be higher than
-that of right, but short translations. So perplexity ranks
+The score is minus the perplexity. With `validate_by=bleu`, it is BLEU if the texts have enough
+4-grams. BLEU is the geometric mean of the precisions of n-grams with 1 to 4 tokens. Without
+4-grams, BLEU is undefined, as for phrases of one to three words, or for text without spaces if the
+tokenizer splits at spaces. With few 4-grams, BLEU depends on chance: the smoothed BLEU of long
+nonsense may be higher than the BLEU of short, correct translations. Perplexity therefore ranks
 
 - all weights, if the references of the validation text have too few 4-grams;
-- weights whose translations have too few 4-grams of the references. They come behind all weights
-  that BLEU ranks, which have some.
+- weights whose translations share too few 4-grams with the references. They rank below all weights
+that BLEU ranks.
 
-Both rules depend on the texts alone, and put all weights in one order.
+Both rules depend only on the texts, and put all weights in a single order.
 """
 
 from keras_transformer.runtime.progress import counted
 
 # About 35 sentences of ten words.
 MIN_REFERENCE_4GRAMS = 250
-# A tenth of that, so that only weights far behind have fewer where there are enough in references.
+# A tenth of MIN_REFERENCE_4GRAMS. If the references have enough 4-grams, only weights that are far
+# behind have fewer matches.
 MIN_MATCHES = 25
 
 
 def doubt_about_bleu(num_reference_4grams: int, num_matches: int) -> str:
-    """Returns why BLEU does not rank translations; an empty text if it does.
+    """Returns why BLEU does not rank translations, or an empty string if it does.
 
     Args:
-        num_reference_4grams: how many 4-grams the references have.
-        num_matches: how many 4-grams of the translations are in their references.
+        num_reference_4grams: Number of 4-grams in the references.
+        num_matches: Number of 4-grams in the translations that are also in their references.
     """
     if num_reference_4grams < MIN_REFERENCE_4GRAMS:
         return f"{counted(num_reference_4grams, '4-gram')} in all references"
@@ -36,17 +37,17 @@ def doubt_about_bleu(num_reference_4grams: int, num_matches: int) -> str:
 
 
 def score_of(perplexity: float, bleu: float | None, doubt: str) -> float:
-    """Returns the score, which is higher for better weights.
+    """Returns the score of weights. Better weights have a higher score.
 
-    BLEU is at least 0, and minus the perplexity below it.
+    BLEU is at least 0, and minus the perplexity is below 0.
 
     Args:
-        bleu: None if perplexity ranks all weights of the run.
-        doubt: the result of `doubt_about_bleu`.
+        bleu: The BLEU score, or None if perplexity ranks all weights of the run.
+        doubt: The result of `doubt_about_bleu`.
     """
     return -perplexity if bleu is None or doubt else bleu
 
 
 def is_better(score: float, perplexity: float, best_score: float, best_perplexity: float) -> bool:
-    """Returns whether weights are better than the best so far; perplexity decides between ties."""
+    """Returns whether weights are better than the best so far. Perplexity breaks ties."""
     return (score, -perplexity) > (best_score, -best_perplexity)

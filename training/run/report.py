@@ -1,4 +1,4 @@
-"""Reports a training run: a bar, a line for each validation, BLEU, `log.csv`, TensorBoard."""
+"""Reports a training run: progress bar, validations, BLEU, `log.csv` and TensorBoard."""
 
 import collections
 import csv
@@ -37,15 +37,15 @@ _log = logging.getLogger(__name__)
 _LAST_STEPS = 50
 _SECONDS_PER_DESCRIPTION = 0.5
 _NUM_SAMPLES = 5
-# The name of a file of TensorBoard, with its step.
+# The name of a TensorBoard file, with the step.
 _EVENT_FILE = "events.out.tfevents.{}.keras_transformer"
 
 
 class ProgressReport:
-    """Moves a bar on with every step, and says a line after every validation.
+    """A progress bar for the steps, with a log line after every validation.
 
     Args:
-        target_tokens_per_step: the mean, without padding.
+        target_tokens_per_step: Mean number of target tokens in a step, without padding.
     """
 
     def __init__(self, bar: ProgressBar, target_tokens_per_step: float) -> None:
@@ -53,7 +53,7 @@ class ProgressReport:
         self.target_tokens_per_step = target_tokens_per_step
 
     def before_first_step(self) -> None:
-        """Starts to measure the speed of the steps until the next validation."""
+        """Starts to measure the speed of the steps before the next validation."""
         self._num_steps = 0
         self._begin = self._described = time.monotonic()
         self._last_ends = collections.deque([self._begin], maxlen=_LAST_STEPS + 1)
@@ -63,7 +63,7 @@ class ProgressReport:
         self._last_ends.append(now)
         self._num_steps += 1
         self.bar.advance()
-        # Not at every step, because reading the learning rate takes time.
+        # Update the text only twice a second, because reading the learning rate takes time.
         if now - self._described >= _SECONDS_PER_DESCRIPTION:
             self._described = now
             speed = self._speed(len(self._last_ends) - 1, now - self._last_ends[0])
@@ -90,7 +90,7 @@ class ProgressReport:
 
 
 class Sample(NamedTuple):
-    """A sentence of the validation text, to look at."""
+    """A sentence of the validation text with its translation."""
 
     source: str
     reference: str
@@ -102,7 +102,8 @@ class MeasuredBleu(NamedTuple):
 
     score: float
     chrf: float
-    # Why perplexity ranks these translations, such as "4 matching 4-grams"; empty if BLEU does.
+    # Why perplexity ranks these translations, such as "4 matching 4-grams", or "" if BLEU ranks
+    # them.
     doubt: str
     samples: list[Sample]  # the first translations
 
@@ -110,19 +111,19 @@ class MeasuredBleu(NamedTuple):
 def bleu_measure(
     model: Transformer, tokenizers: TokenizerPair, config: Config, pairs: SentencePairs
 ) -> Callable[[], MeasuredBleu]:
-    """Returns a function that translates the validation text, without a beam, and measures BLEU.
+    """Returns a function that translates the validation text with greedy search and measures BLEU.
 
-    Where the text has several tags, the log has the BLEU of each.
+    If the text has several tags, the BLEU of each tag is logged.
     """
     runs = [(number, tag) for number, tag in pairs.tags or ((len(pairs), ""),) if number]
-    # Each tag has a graph of its own.
+    # Each tag needs its own graph.
     translators = {}
     for _, tag in runs:
         decoding_of_tag = dataclasses.replace(config.decoding, beam_size=1, tag=tag or None)
         translators[tag] = Translator(model, tokenizers, decoding_of_tag)
     bleu = make_bleu(config.training.bleu_tokenizer or "13a")
     chrf = sacrebleu.metrics.CHRF()
-    # Every 4-gram of a reference matches itself.
+    # Compare the references with themselves to count their 4-grams.
     most_matches = bleu.corpus_score(list(pairs.target), [list(pairs.target)]).counts[-1]
     if most_matches < MIN_REFERENCE_4GRAMS:
         _log.info(
@@ -159,10 +160,10 @@ def _score(metric: sacrebleu.metrics.BLEU | sacrebleu.metrics.CHRF, samples: lis
 
 
 def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample] = ()) -> None:
-    """Writes the log after a validation: `log.csv`, and for TensorBoard a file for each validation.
+    """Writes the log after a validation: `log.csv`, and TensorBoard files for this validation.
 
-    Both are made of the rows that the training state has, so that a resumed run neither repeats nor
-    loses one. The state does not have the samples, translations of the last validation.
+    Both come from the rows in the training state, so that a resumed run neither repeats nor loses a
+    row. The samples, translations of this validation, are not in the state.
     """
     columns = ["epoch", *sorted({name for row in rows for name in row} - {"epoch"})]
     with (
@@ -181,7 +182,7 @@ def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample
         elif name not in ("epoch", "step"):
             train[name] = value
     for run, values, texts in (("train", train, ()), ("validation", validation, samples)):
-        # The names sort as the steps do, as TensorBoard reads them.
+        # The names sort by step, because TensorBoard reads files in the order of their names.
         path = model_dir.tensorboard_path / run / _EVENT_FILE.format(f"{step:010d}")
         if not path.is_file():
             with replacing(path) as temporary:
@@ -189,11 +190,11 @@ def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample
 
 
 def restore_log(model_dir: ModelDir, rows: Sequence[Row], step: int) -> None:
-    """Restores the log of a model directory to its training state: all validations until a step."""
+    """Restores the log of a model directory from its training state, up to a step."""
     for directory in model_dir.tensorboard_path.glob("*"):
         remove_leftovers(directory)
     if rows:
-        # A run that was killed after it had saved its state has not written the last one.
+        # A run that was killed after saving its state may not have written the last row.
         write_log(model_dir, rows)
     for path in model_dir.tensorboard_path.glob(f"*/{_EVENT_FILE.format('*')}"):
         number = re.search(r"\d+", path.name)
@@ -202,7 +203,7 @@ def restore_log(model_dir: ModelDir, rows: Sequence[Row], step: int) -> None:
 
 
 def _write_event(path: pathlib.Path, step: int, values: Row, samples: Sequence[Sample]) -> None:
-    """Writes all values in a single record of one file, unlike `tf.summary`."""
+    """Writes all values as a single record in a single file, unlike `tf.summary`."""
     now = time.time()
     summary = tf.compat.v1.Summary()
     for tag, value in values.items():
@@ -218,10 +219,10 @@ def _write_event(path: pathlib.Path, step: int, values: Row, samples: Sequence[S
             ):
                 writer.write(event.SerializeToString())
     except tf.errors.OpError as error:
-        # "PATH; File too large", where the path is that of the temporary file.
+        # The message is "PATH; File too large", for example, with the path of the temporary file.
         raise OSError(errno.EIO, str(error.message).rpartition("; ")[2]) from None
 
 
 def _as_markdown(text: str) -> str:
-    """The text as it is, for TensorBoard, which reads Markdown."""
+    """Escapes text so that TensorBoard, which renders Markdown, shows it literally."""
     return re.sub(r"[\\`*_{}\[\]()#+.!|-]", r"\\\g<0>", html.escape(text, quote=False))

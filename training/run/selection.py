@@ -1,7 +1,7 @@
-"""Which weights translate: the average of checkpoints (section 6.1 of the paper), or the best one.
+"""Chooses between the average of checkpoints (section 6.1) and the best checkpoint.
 
-An average of half-trained weights is worse than the best checkpoint. So both are measured on the
-validation text, as the run ranks its checkpoints.
+An average that includes half-trained weights may be worse than the best checkpoint. Both are
+therefore measured on the validation text, with the score that ranks the checkpoints of the run.
 """
 
 import logging
@@ -33,12 +33,13 @@ from .state import load_average
 
 _log = logging.getLogger(__name__)
 
-# Bounds the memory of the logits of a batch, which is computed in one part on one device.
+# This limit bounds the memory of a batch's logits, because a single device computes the whole
+# batch.
 _MOST_TOKENS_PER_BATCH = 2048
 
 
 class Measured(NamedTuple):
-    """Weights, measured on the validation text."""
+    """The scores of weights on the validation text."""
 
     score: float
     perplexity: float
@@ -50,11 +51,11 @@ class Measured(NamedTuple):
 
 
 class ValidationText:
-    """The validation text, on which the weights of one model are measured, in float32.
+    """The validation text, on which the weights of a model are measured in float32.
 
     Args:
-        config: of the run.
-        encoded: the pairs as the run validates on them.
+        config: The configuration of the run.
+        encoded: The token ids of the pairs.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class ValidationText:
         self._update = update
 
     def measure(self) -> Measured:
-        """Measures the weights that the model has now."""
+        """Measures the current weights of the model."""
         self._perplexity.reset_state()
         for inputs, labels in self._batches:
             self._update(inputs, labels)
@@ -103,7 +104,7 @@ class ValidationText:
 def encode_validation(
     config: Config, pairs: SentencePairs, tokenizers: TokenizerPair, directory: pathlib.Path
 ) -> EncodedPairs:
-    """Tokenizes the validation text into files of a directory."""
+    """Tokenizes the validation text into files in a directory."""
     spans = span_finder(config.decoding, tokenizers)
     codec = TextCodec(tokenizers, config.model.max_length, spans)
     return encode(Epochs(pairs), codec, directory / "valid")
@@ -116,15 +117,15 @@ def average_if_better(
     last: int | None = None,
     best: int | None = None,
 ) -> list[pathlib.Path]:
-    """Averages checkpoints; the average translates if it is better than the best checkpoint.
+    """Averages checkpoints, and uses the average if it is better than the best checkpoint.
 
-    Both are measured on the validation text, and the log says which one translates from now on. If
-    it is the best checkpoint, the directory has no average afterwards. Without a best checkpoint,
-    or if it is damaged, it is the average.
+    Both are measured on the validation text. The log says which weights translate from now on. If
+    the best checkpoint is better, the directory has no average afterwards. If there is no best
+    checkpoint, or if it is damaged, the average is used.
 
     Args:
-        pairs: the validation text.
-        last, best: which checkpoints, as in `average_checkpoints`.
+        pairs: The validation text.
+        last, best: The checkpoints to average, as in `average_checkpoints`.
 
     Returns:
         The paths of the averaged checkpoints.

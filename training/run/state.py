@@ -1,7 +1,7 @@
 """Saves and restores the state of a training run and its checkpoints, and averages checkpoints.
 
-`training_state.npz` is the last state, from which a run is resumed; the one before it is kept too.
-Section 6.1 of the paper averages checkpoints.
+`training_state.npz` is the last state, from which you can resume a run. The state before it is
+kept, too. Section 6.1 of the paper averages checkpoints.
 """
 
 import dataclasses
@@ -33,26 +33,26 @@ from ..text.corpus import TextFingerprint
 from .devices import Workers
 
 _log = logging.getLogger(__name__)
-# A row of the log: the numbers of a validation by their names.
+# A row of the log: the values of a validation by name.
 Row = dict[str, float]
 
 
 @dataclasses.dataclass
 class RunState:
-    """How far a training run is."""
+    """The progress of a training run."""
 
-    # Updates so far.
+    # The number of updates so far.
     step: int = 0
     # The highest score of a validation so far (ranking.py): BLEU, or minus the perplexity.
     best_score: float = -math.inf
-    # How many validations came after the one with this score.
+    # The number of validations since the highest score.
     validations_since_best: int = 0
-    # The scores of the checkpoints that are kept, by their steps.
+    # The scores of the checkpoints that are kept, by step.
     scores: dict[int, float] = dataclasses.field(default_factory=dict)
-    # The log, a row for each validation.
+    # The log, with a row for each validation.
     rows: list[Row] = dataclasses.field(default_factory=list)
     # If the run stopped between two validations: the sum of the loss over the tokens since the last
-    # one, their number.
+    # validation, and the number of these tokens.
     loss_sums: list[float] = dataclasses.field(default_factory=list)
     # The fingerprints of the texts, "train" and "valid".
     text: dict[str, TextFingerprint] = dataclasses.field(default_factory=dict)
@@ -65,7 +65,7 @@ class RunState:
         return self.rows[-1 - self.validations_since_best]["val_perplexity"]
 
     def forget_scores(self) -> None:
-        """Makes the next validation the best: scores of another text cannot be compared."""
+        """Resets the best score, because scores on different texts cannot be compared."""
         self.best_score = -math.inf
         self.validations_since_best = 0
         self.scores = {}
@@ -74,11 +74,11 @@ class RunState:
 def save_training_state(
     model_dir: ModelDir, values: Mapping[str, np.ndarray], state: RunState
 ) -> None:
-    """Saves the state of a training run; the one before is kept under another name.
+    """Saves the state of a training run, and keeps the state before it under another name.
 
-    If it cannot be written, both that were there before stay.
+    If the state cannot be written, both existing states are kept.
     """
-    # Bytes of JSON, since NumPy would pickle a dict.
+    # Store a dict as JSON, because NumPy would pickle it.
     fields: dict[str, Any] = {**values, "progress": json.dumps(dataclasses.asdict(state)).encode()}
     path, previous = model_dir.training_state_path, model_dir.previous_state_path
     with replacing_with_checksum(path, previous) as temporary, open(temporary, "wb") as file:
@@ -88,32 +88,35 @@ def save_training_state(
 def save_validation(
     model_dir: ModelDir, model: TrainingModel, values: Mapping[str, np.ndarray], state: RunState
 ) -> None:
-    """Saves a checkpoint, also as the best one if it is, and the state; deletes old checkpoints."""
+    """Saves a checkpoint, the best checkpoint if it is new, and the state.
+
+    Old checkpoints are deleted.
+    """
     save_weights(model.validated, model_dir.checkpoint_path(state.step))
     if state.validations_since_best == 0:
         save_weights(model.validated, model_dir.best_path)
     checkpoints = model_dir.checkpoints()
-    # A run that went back to an earlier state has left checkpoints of later steps.
+    # A run that continued from an earlier state may have left checkpoints of later steps.
     past = [step for step in checkpoints if step <= state.step]
     kept = past[-model.config.keep_checkpoints :]
     kept += _best_steps(state, past, model.config.average_best)
     state.scores = {step: state.scores[step] for step in kept if step in state.scores}
-    # Save the state before deleting anything: a run that ends here repeats the steps since the
-    # last state.
+    # Save the state before deleting checkpoints. A run that is killed here resumes from the last
+    # state and repeats the steps since then.
     save_training_state(model_dir, values, state)
     for step in checkpoints.keys() - kept:
         remove_with_checksum(model_dir.checkpoint_path(step))
-    # The average is one of earlier checkpoints.
+    # The average in the directory is outdated, because it does not include this checkpoint.
     remove_with_checksum(model_dir.average_path)
 
 
 def read_progress(model_dir: ModelDir) -> RunState:
-    """Reads how far the training of a model directory is.
+    """Returns the progress of the training in a model directory.
 
-    Without a training state, it returns a new `RunState`.
+    Without a training state, returns a new `RunState`.
 
     Raises:
-        DamagedFileError: The training state is damaged, and there is none before it.
+        DamagedFileError: The training state is damaged, and there is no earlier state.
     """
     return _read_last_state(model_dir, {})[1]
 
@@ -121,17 +124,17 @@ def read_progress(model_dir: ModelDir) -> RunState:
 def restore_training_state(
     model_dir: ModelDir, model: TrainingModel, workers: Workers, init_from: ModelDir | None = None
 ) -> RunState:
-    """Sets a model and its optimizer to the last saved state, or to where the training starts.
+    """Restores a model and its optimizer from the last saved state, or prepares a new training.
 
-    If the state is damaged, the one before takes its place, and a warning says so. The chief reads
-    it; the other workers get its variables, also if nothing was saved yet.
+    If the state is damaged, the state before it is used, and a warning is logged. The chief reads
+    the state. The other workers receive its variables, even if nothing was saved yet.
 
     Args:
-        init_from: whose weights the training starts with. Defaults to None: those that the model
-            has.
+        init_from: The model whose weights the training starts with. Defaults to None: the weights
+            that the model has.
 
     Raises:
-        DamagedFileError: No state is undamaged.
+        DamagedFileError: All states are damaged.
         InvalidFileError: The state, or the weights of `init_from`, do not fit the model.
     """
     state = RunState()
@@ -189,9 +192,9 @@ def _read_last_state(
 
 def _read_state(path: pathlib.Path, variables: Mapping[str, keras.Variable]) -> RunState:
     with reading_archive(path, "the training state") as arrays:
-        # Read this first, because it is small: nothing is assigned if it is damaged.
+        # Read the progress first, because it is small. If it is damaged, no variable is assigned.
         state = RunState(**json.loads(bytes(arrays["progress"])))
-        # JSON has turned the steps into text.
+        # JSON has converted the steps to strings.
         state.scores = {int(step): score for step, score in state.scores.items()}
         # A file without a checksum may have been written by another program.
         numbers = [
@@ -209,7 +212,7 @@ def _read_state(path: pathlib.Path, variables: Mapping[str, keras.Variable]) -> 
             raise ValueError("its progress has values of other types")
         for name, variable in variables.items():
             if name.startswith("loss_scale.") and name not in arrays:
-                continue  # The training was in another precision before.
+                continue  # The training used another precision before.
             array = arrays.get(name)
             if array is None or not _fits(array, variable):
                 raise InvalidFileError(
@@ -225,9 +228,9 @@ def _fits(array: np.ndarray, variable: keras.Variable) -> bool:
 
 
 def named_variables(model: TrainingModel) -> dict[str, keras.Variable]:
-    """Returns weights, seeds of dropout, and the optimizer's moments and step.
+    """Returns weights, seeds of dropout, moving averages, optimizer variables and the loss scale.
 
-    Their names are numbers, since Keras gives layers new names in every process.
+    Variables are numbered, because Keras gives layers new names in every process.
     """
     owners = {
         "model": model.transformer,
@@ -251,19 +254,19 @@ def average_checkpoints(
 ) -> list[pathlib.Path]:
     """Averages checkpoints of a model directory, which then translates with the average.
 
-    Training and the command `average` with a validation text use `average_if_better` instead.
+    Training, and the command `average` with a validation text, use `average_if_better` instead.
 
     Args:
-        model_dir: the directory, or its path.
-        last: how many of the last checkpoints, or all if there are fewer. Defaults to the
+        model_dir: The directory or its path.
+        last: How many of the last checkpoints to average; all, if there are fewer. Defaults to the
             configuration's `average_last`, or 5 if that is 0, unless `best` is given.
-        best: how many of the checkpoints that are best on the validation text, instead of the last.
+        best: How many of the best checkpoints on the validation text to average instead.
 
     Returns:
-        The paths of the averaged checkpoints. A damaged one is left out, and a warning says so.
+        The paths of the averaged checkpoints. Damaged checkpoints are left out, with a warning.
 
     Raises:
-        ConfigError: Both numbers are given, one is not positive, or there are no checkpoints.
+        ConfigError: Both numbers are given, a number is not positive, or there are no checkpoints.
         DamagedFileError: All checkpoints are damaged.
     """
     model_dir = ModelDir(model_dir)
@@ -319,6 +322,6 @@ def _best_steps(state: RunState, checkpoints: Iterable[int], number: int) -> lis
     """Returns the steps of the checkpoints with the highest scores, the best first."""
     scored = [step for step in checkpoints if step in state.scores]
     perplexities = {row["step"]: row["val_perplexity"] for row in state.rows}
-    # Checkpoints with the same BLEU are ranked by their perplexity.
+    # Perplexity ranks checkpoints with the same BLEU.
     ranks = {step: (state.scores[step], -perplexities.get(step, math.inf)) for step in scored}
     return sorted(scored, key=lambda step: ranks[step], reverse=True)[:number]

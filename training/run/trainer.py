@@ -1,7 +1,7 @@
-"""Training on one device or several, from the first step or where an earlier run stopped.
+"""Trains on one or several devices, from the first step or from where an earlier run stopped.
 
-Below `train` are its steps: it makes tokenizers and plans of batches from the text, and checks that
-the model directory fits the run.
+The functions below `train` are its steps. They make tokenizers and batch plans from the text, and
+check that the model directory fits the run.
 """
 
 import contextlib
@@ -61,7 +61,8 @@ from .state import restore_training_state
 
 _log = logging.getLogger(__name__)
 
-# A vocabulary leaves out one character in 10,000 of the text that it is learned from.
+# Warn about a larger share of unknown tokens. A vocabulary leaves out only one character in 10,000
+# of the text that it is learned from.
 _NOTABLE_SHARE = 0.01
 
 
@@ -80,46 +81,46 @@ def train(
 ) -> None:
     """Trains a translator, or resumes a training run that was stopped.
 
-    Initial weights and dropout follow from Keras' global seed: call `keras.utils.set_random_seed`
-    before, and before any tokenizer is loaded, because TensorFlow then loses the SentencePiece
-    models that it holds.
+    Initial weights and dropout depend on Keras' global seed. Call `keras.utils.set_random_seed`
+    first, before you load any tokenizer, because TensorFlow then loses the SentencePiece models
+    that it holds.
 
     Args:
-        config: from `load_recipe`.
-        train_pairs: pairs to train on.
-        valid_pairs: pairs to validate on.
-        model_dir: the directory is made if it does not exist.
-        strategy: from `make_strategy`.
-        parallel_parts: into how many parts all devices together divide a batch, to compute them
-            side by side: what `divide_cores` returns. Defaults to 1.
-        allow_changed_text: whether a run may be resumed with another text. Defaults to False.
-        interruption: what signals do to the run. Defaults to None: what they do to any Python
-            program.
-        init_from: the model whose tokenizers and weights the training starts with; the
-            configuration must be made from it (`load_recipe`). Defaults to None: a new vocabulary
-            and random weights.
-        callbacks: such as those of Weights & Biases or MLflow, or your own. For them, each
-            validation is the end of an epoch. Defaults to none.
+        config: The configuration from `load_recipe`.
+        train_pairs: Pairs to train on.
+        valid_pairs: Pairs to validate on.
+        model_dir: The model directory, which is created if it does not exist.
+        strategy: The strategy from `make_strategy`.
+        parallel_parts: Number of parts into which all devices together divide a batch to compute
+            them in parallel, as `divide_cores` returns it. Defaults to 1.
+        allow_changed_text: Whether a run may be resumed with another text. Defaults to False.
+        interruption: Handles signals during the run. Defaults to None: signals have the same effect
+            as in any Python program.
+        init_from: The model whose tokenizers and weights the training starts with. Load the
+            configuration with the same `init_from` (`load_recipe`). Defaults to None: a new
+            vocabulary and random weights.
+        callbacks: Keras callbacks, for example from Weights & Biases or MLflow, or your own. For
+            them, each validation is the end of an epoch. Defaults to no callbacks.
 
-    After each step, the logs that a callback gets have `loss`, the mean since the last validation.
-    After each validation they have `step`, `learning_rate`, `loss`, `val_loss`, `val_perplexity`,
-    `val_accuracy`, `val_bleu` and `val_chrf` if checkpoints are ranked by BLEU, and `skipped_steps`
-    in float16; by then everything is saved. `self.model.transformer` is the model. A callback that
-    sets `self.model.stop_training = True` ends the run after the next validation, and the run can
-    be resumed. Callbacks themselves are not saved.
+    After each step, the logs that a callback receives contain `loss`, the mean since the last
+    validation. After each validation, they contain `step`, `learning_rate`, `loss`, `val_loss`,
+    `val_perplexity` and `val_accuracy`; also `val_bleu` and `val_chrf` if BLEU ranks checkpoints,
+    and `skipped_steps` in float16. Everything is saved by then. `self.model.transformer` is the
+    model. If a callback sets `self.model.stop_training = True`, the run ends after the next
+    validation, and you can resume it. The state of callbacks is not saved.
 
-    With several workers, each calls the callbacks that it was given, and all stop if one of them is
-    asked to. Only the chief's logs have `val_bleu` and `val_chrf`, and only the chief
+    With several workers, each worker calls its own callbacks, and all workers stop if a callback
+    stops any of them. Only the chief's logs contain `val_bleu` and `val_chrf`, and only the chief
     saves.
 
     Raises:
         ConfigError: The run in the directory cannot be resumed with this configuration or this
             text, or a value does not fit the text.
-        LockedError: Another training runs in the directory.
+        LockedError: Another training is running in the directory.
         InvalidFileError: A file that the run starts from does not fit the model, or is damaged.
-        DivergedError: The training diverged. What was saved before stays.
-        MemoryLimitError: The model takes more memory than the machine has.
-        OSError: A file cannot be written. What was saved before stays.
+        DivergedError: The training diverged. Everything that was saved before is kept.
+        MemoryLimitError: The model needs more memory than the machine has.
+        OSError: A file cannot be written. Everything that was saved before is kept.
 
     Example:
         >>> from keras_transformer.training.recipe import load_recipe
@@ -162,21 +163,21 @@ def train(
         if config.data.augment:
             spans = SpanFinder.of(config.decoding)
             augmentation = Augmentation(config.data.augment, training.seed, spans)
-            # Vocabularies and shortlists are learned from the text as the model sees it.
+            # Learn vocabularies and shortlists from the text as the model sees it.
             seen_pairs = augmentation.text(train_pairs)
         remove_leftovers(model_dir.checkpoints_path)
-        # The system's own temporary files may be in memory.
+        # Do not use the system's temporary directory, which may be in memory.
         with temporary_beside(model_dir.path / "token-ids", is_directory=True) as directory:
             tokenizers = load_or_learn_tokenizers(
                 config, seen_pairs, model_dir, init_from, workers, directory
             )
-            # A vocabulary that cannot translate as the configuration says ends the run here.
+            # End the run here if the vocabulary cannot translate as the configuration says.
             TextCodec.for_translation(tokenizers, config.model.max_length, config.decoding)
             config = config.with_vocab_sizes(*(tokenizer.vocab_size for tokenizer in tokenizers))
             if init_from is not None and workers.is_chief and not model_dir.is_trained():
                 require_fitting(init_from.weights_path(), config.model)
-            # The model is built before the whole text is tokenized, so that a model that does not
-            # fit into memory is noticed early.
+            # Build the model before tokenizing the whole text, so that a model that does not fit
+            # into memory fails early.
             model = build_training_model(config.model, training, strategy, parts_per_device)
             plan, valid_plan = plan_texts(
                 config, train_pairs, valid_pairs, augmentation, tokenizers, num_parts, directory
@@ -194,7 +195,7 @@ def train(
             measure = None
             earlier = config
             if workers.is_chief:
-                # Nothing is written before everything that was given has been read.
+                # Do not write anything before all inputs have been read.
                 if model_dir.config_path.is_file():
                     earlier = model_dir.read_config()
                 else:
@@ -235,8 +236,8 @@ def train(
                 train_batches = training_dataset(
                     plan, seed=training.seed, first_step=state.step, **shares
                 )
-                # Validation batches are endless too: otherwise several workers would have to agree
-                # after each batch on whether there is another one.
+                # Repeat the validation batches endlessly. Otherwise, the workers would have to
+                # agree after each batch on whether there is another batch.
                 valid_batches = validation_dataset(valid_plan, **shares).repeat()
                 with ProgressBar("training", "steps", training.steps, done=state.step) as bar:
                     report = ProgressReport(bar, plan.pairs.num_target_tokens / plan.num_steps)
@@ -262,7 +263,7 @@ def load_or_learn_tokenizers(
 ) -> TokenizerPair:
     """Loads the tokenizers of an earlier run or of `init_from`, or learns them from the pairs.
 
-    The other workers get those of the chief, and keep them in the directory.
+    The other workers receive the chief's tokenizers and store them in the directory.
     """
     if not workers.is_chief:
         for name in tokenizer_filenames(config.tokenizer):
@@ -292,15 +293,15 @@ def plan_texts(
     num_parts: int,
     directory: pathlib.Path,
 ) -> tuple[BatchPlan, BatchPlan]:
-    """Tokenizes both texts into files of the directory, and plans their batches.
+    """Tokenizes both texts into files in the directory, and plans their batches.
 
-    Batches can be divided into `num_parts` equal parts.
+    Each batch can be divided into `num_parts` equal parts.
     """
     training = config.training
     max_length = config.model.max_length
     samplers = tokenizers
     if training.subword_dropout:
-        # Both sides share one sampler if they share the vocabulary.
+        # Both sides share a sampler if they share the vocabulary.
         dropouts = [
             SubwordDropout(
                 cast(SentencePieceTokenizer, tokenizer), training.subword_dropout, training.seed
@@ -352,7 +353,7 @@ def _report_pairs(
     _log.info(f"{name}: {counted(len(pairs), 'sentence pair')}{remark}")
     for side in sides:
         tokenizer = getattr(tokenizers, side)
-        # The first block stands for all, because pairs were assigned to blocks at random.
+        # The first block is representative, because pairs were assigned to blocks at random.
         share = np.isin(np.asarray(pairs.token_ids(side, 0)), tokenizer.unknown_ids()).mean()
         if share >= _NOTABLE_SHARE:
             _log.warning(
@@ -362,14 +363,15 @@ def _report_pairs(
 
 
 def _require_memory(config: Config) -> None:
-    """Checks that the machine has the memory that training needs at least.
+    """Checks that the machine has the minimum memory that training needs.
 
-    All variables are in float32: weights, their moving average, and of weights that are trained the
-    two moments of Adam and the gradients. With a GPU the gradients are in its memory; all variables
-    are copied out of it to be saved. What is computed from a batch comes on top.
+    All variables are float32: weights and their moving average, and, for weights that are trained,
+    Adam's two moments and the gradients. With a GPU, the gradients are in GPU memory, but all
+    variables are copied to main memory to be saved. The memory to compute a batch is not included.
     """
     copies = 1 + (config.training.ema > 0)
-    # How many of the weights are frozen does not follow from the number of parameters.
+    # Count moments and gradients only if no weights are frozen, because the number of frozen
+    # weights is not known here.
     if config.training.freeze == "none":
         copies += 2 if tf.config.list_physical_devices("GPU") else 3
     require_memory(config.model.num_parameters, 4 * copies, "to train")
@@ -377,7 +379,7 @@ def _require_memory(config: Config) -> None:
 
 @contextlib.contextmanager
 def _directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
-    """Makes the directory if it does not exist, and keeps other training runs out of it."""
+    """Creates the directory if it does not exist, and locks it against other training runs."""
     model_dir.path.mkdir(parents=True, exist_ok=True)
     lock: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if workers.is_chief:
@@ -386,7 +388,7 @@ def _directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
         with lock:
             yield
     finally:
-        # Remove the directory again if the run did not start.
+        # If the run did not start, the directory is empty: remove it again.
         with contextlib.suppress(OSError):
             model_dir.path.rmdir()
 
@@ -422,10 +424,10 @@ def _resumable_config(
 
 
 def _warn_of_another_rate(earlier: Config, config: Config, step: int) -> None:
-    """Warns if the rate of the next step is another one than by the configuration so far.
+    """Warns if a changed configuration changes the learning rate of the next step.
 
-    The schedule is always that of all steps: after the end of a cosine, whose rate is 0, more steps
-    make it jump up.
+    The schedule always spans all steps. After the end of a cosine schedule, where the rate is 0,
+    additional steps make the rate jump up.
     """
     before, now = earlier.training, config.training
     rates = [float(learning_rate(config.model.d_model, each)(step)) for each in (before, now)]
@@ -443,7 +445,7 @@ def _warn_of_another_rate(earlier: Config, config: Config, step: int) -> None:
 
 
 def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:
-    """Renames files of other programs that have the name of a file that a training writes."""
+    """Renames files of other programs that have the same name as a file that training writes."""
     paths = [
         model_dir.log_path,
         model_dir.best_path,
@@ -452,7 +454,8 @@ def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:
     ]
     for name, tokenizer in tokenizers.files().items():
         path = model_dir.path / name
-        # A run that was killed before it wrote the configuration has written the tokenizers.
+        # Tokenizers with the same content are from a run that was killed before it wrote the
+        # configuration.
         if path.is_file() and path.read_bytes() != tokenizer.file_content:
             paths.append(path)
     for path in [*paths, *map(checksum_path, paths)]:
@@ -466,7 +469,7 @@ def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:
 def _require_same_text(
     model_dir: ModelDir, before: Mapping[str, TextFingerprint], now: Mapping[str, TextFingerprint]
 ) -> None:
-    """Checks that the texts of a resumed run are those with which it was started."""
+    """Checks that the texts of a resumed run are the same as when it started."""
     differences = [
         f"the {what} text {_difference(before[name], now[name])}"
         for name, what in (("train", "training"), ("valid", "validation"))

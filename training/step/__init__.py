@@ -1,1 +1,1 @@
-"""One update of the weights."""
+"""A training step: losses, gradients, and the update of the weights."""

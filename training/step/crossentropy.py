@@ -1,4 +1,4 @@
-"""The losses of training: cross-entropy without all logits of a batch, and guided alignment."""
+"""Training losses: cross-entropy without all logits of a batch in memory, and guided alignment."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated
@@ -8,7 +8,8 @@ import tensorflow as tf
 from keras_transformer.losses import SMALLEST_PROBABILITY
 from keras_transformer.tensors import Tensor
 
-# Logits computed at a time: few enough to stay in a processor's cache, enough for fast products.
+# The number of logits to compute at a time: few enough for a processor's cache, and enough for fast
+# matrix products.
 _LOGITS = 2**21
 
 
@@ -23,25 +24,26 @@ def projected_crossentropy(
 ) -> Annotated[Tensor, "float32 ()"]:
     """Computes the cross-entropy of `hidden @ kernel + bias` with label smoothing, summed.
 
-    It equals the sum of `keras_transformer.losses.token_crossentropy`: for logits z of a token,
-    `logsumexp(z) - (1 - ε) z[label] - ε mean(z)`, with the gradient
+    The result equals the sum of `keras_transformer.losses.token_crossentropy`. For the logits z of
+    a token, the loss is `logsumexp(z) - (1 - ε) z[label] - ε mean(z)`, and the gradient is
     `softmax(z) - (1 - ε) one_hot(label) - ε / vocab_size`.
 
-    The gradient is computed in the same pass: the softmax of a few tokens at a time becomes their
-    part of the gradient at once, so that no tensor has as many elements as there are tokens times
-    vocabulary. What label smoothing adds to loss and gradient is linear in the logits: the mean of
-    the kernel's columns stands for it.
+    The gradient is computed in the same pass. The softmax of a few tokens at a time is immediately
+    converted to their part of the gradient, so that no tensor has num_tokens * vocab_size elements.
+    The terms that label smoothing adds to loss and gradient are linear in the logits, so they are
+    computed from the mean of the kernel's columns.
 
-    For two passes over the same tokens, the result is the mean of both plus the term of R-Drop
+    For two passes over the same tokens, the result is the mean of both losses plus the R-Drop term
     (Liang et al. 2021, arXiv 2106.14448): `consistency / 4 * (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁))` for every
-    token. (That paper adds the losses of the passes, and so has twice this loss.)
+    token. (The R-Drop paper adds the losses of the passes, so its loss is twice as large.)
 
     Args:
-        hidden: in float32, or in bfloat16 or float16, in which the products then are too; softmax
-            and loss are in float32 anyway. One pass, or two that differ in their dropout.
+        hidden: Hidden states in float32, bfloat16 or float16, for one pass or for two passes that
+            differ in their dropout. The matrix products have the same dtype. Softmax and loss are
+            always float32.
         label_smoothing: ε. Defaults to 0.
         consistency: R-Drop's α, for two passes. Defaults to 0.
-        gradient_scale: what the gradients are multiplied by, but not the loss: float16 needs them
+        gradient_scale: Factor of the gradients, but not of the loss. In float16, gradients must be
             scaled before they are rounded. Defaults to None: 1.
     """
 
@@ -70,11 +72,12 @@ def alignment_loss(
     attention: Annotated[Tensor, "(batch, target length, source length)"],
     links: Annotated[Tensor, "int32 (batch, target length)"],
 ) -> Annotated[Tensor, "float32 ()"]:
-    """Computes the loss of guided alignment: attention's cross-entropy, summed over linked tokens.
+    """Computes the loss of guided alignment: attention's cross-entropy, summed over aligned tokens.
 
     Args:
-        attention: weights that sum to 1 for each target token.
-        links: the place of the source token that a target token comes from, from 1; 0 for none.
+        attention: Attention weights, which sum to 1 for each target token.
+        links: The position, from 1, of the source token that each target token comes from, or 0 if
+            there is none.
 
     Example:
         >>> float(alignment_loss(tf.constant([[[0.5, 0.5], [0.25, 0.75]]]), tf.constant([[0, 1]])))
@@ -94,9 +97,9 @@ def _loss_and_gradients(
     consistency: float,
     gradient_scale: Tensor | None,
 ) -> tuple[Tensor, ...]:
-    """Returns the loss and its scaled gradients times the number of passes.
+    """Returns the loss, and its scaled gradients times the number of passes.
 
-    The gradients are those of hidden, kernel and, if there is one, bias.
+    The gradients are with respect to hidden, kernel and, if there is one, bias.
     """
     passes, _, d_model = hidden.shape
     vocab_size = kernel.shape[1]
@@ -154,7 +157,7 @@ def _loss_and_gradients(
         lambda start, *_: start < tf.shape(labels)[0],
         add_chunk,
         (0, 0.0, chunks, *grad_weights),
-        # More would hold the logits of several chunks at once.
+        # More iterations in parallel would hold the logits of several chunks at once.
         parallel_iterations=1,
     )
     sum_of_rows = tf.reduce_sum(tf.cast(hidden, tf.float32), axis=(0, 1))  # (d_model,)
@@ -170,7 +173,7 @@ def _chunk_loss(
     label_smoothing: float,
     consistency: float,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Returns a chunk's loss, and the gradient of the sum of all passes' losses for each pass.
+    """Returns a chunk's loss, and, for each pass, the gradient of the sum of all passes' losses.
 
     Both lack the term of label smoothing that is the same for every token of the vocabulary.
     """
@@ -189,8 +192,8 @@ def _chunk_loss(
     if passes == 2:
         divergence, gradients = _add_divergence(probabilities, logits, consistency / 2)
         loss += divergence / 2
-    # The labels are subtracted before anything is rounded: late in training less is left of a
-    # frequent token's probabilities than rounding their sum would change.
+    # Subtract the labels before anything is rounded. Late in training, the remaining gradient of a
+    # frequent token is smaller than the rounding error of its summed probabilities.
     label_masses = tf.fill(tf.shape(labels), 1 - label_smoothing)
     gradients = [tf.tensor_scatter_nd_sub(grad, places, label_masses) for grad in gradients]
     return loss, gradients
@@ -201,15 +204,15 @@ def _add_divergence(
 ) -> tuple[Tensor, list[Tensor]]:
     """Returns the sum of `weight * (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁))`, and gradients.
 
-    The gradients are added to the probabilities, the gradients of the cross-entropy. With d, the
-    difference of the logits, the sum of the divergences is (p₁ - p₂)·d, since the normalizers
+    The gradients include the probabilities, which are the gradients of the cross-entropy. With d,
+    the difference of the logits, the sum of the divergences is (p₁ - p₂)·d, since the normalizers
     cancel. Its gradient is p₁ (d + 1 - p₁·d) - p₂ for the first logits and p₂ (1 - d + p₂·d) - p₁
-    for the second.
+    for the second logits.
     """
     p_1, p_2 = probabilities
     logits_1, logits_2 = logits
-    # In this order: TensorFlow rounds by the order in which a graph was made, and a run that is
-    # resumed shall round as before.
+    # Keep this order. Rounding depends on the order in which TensorFlow's graph was built, and a
+    # resumed run must round as before.
     minus_p_2 = -weight * p_2
     difference_1 = weight * (logits_1 - logits_2)
     minus_p_1 = -weight * p_1

@@ -1,4 +1,4 @@
-"""The training step: exact mean of the loss over all replicas' tokens, gradient, update."""
+"""The training step: the exact mean loss over all replicas' tokens, gradients, and the update."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -18,46 +18,49 @@ from keras_transformer.tensors import Tensor
 from .crossentropy import alignment_loss, projected_crossentropy
 from .optimizer import Adam, LossScale, learning_rate, update_average
 
-# A prime: the seeds of the generators are random numbers below 10^9.
+# The difference between the seeds of consecutive parts, a prime. The seeds of the generators are
+# random numbers below 10^9.
 _SEEDS_BETWEEN_PARTS = 1_000_003
-# A generator counts its draws; there is room for a few between two steps.
+# Generators count their draws. Each step may use up to this many.
 _DRAWS_IN_A_STEP = 16
 
-# Token ids of both sides, int (batch, length) each, and the labels, int (batch, target length).
+# Token ids of source and target, int (batch, length), and labels, int (batch, target length).
 Batch = tuple[dict[str, Tensor], Tensor]
 # A loss that is summed over tokens, and the gradient of each variable.
 LossAndGradients = tuple[Tensor, list[Tensor]]
 
 
 class StepResult(NamedTuple):
-    """The result of an update, for all replicas together."""
+    """The result of an update, over all replicas."""
 
     loss: float  # the mean over all tokens
     num_tokens: float
-    num_stop_requests: float  # how many replicas asked all of them to stop
+    num_stop_requests: float  # number of replicas that asked all replicas to stop
 
 
 class TrainingModel(keras.Model):
-    """A Transformer with what it is trained by: what a user's callback has as its `model`.
+    """A Transformer with its optimizer and losses, which callbacks see as `self.model`.
 
-    Each replica divides its sums by the number of tokens of all replicas before these are added up.
-    Keras would give the mean of every replica the same weight, so that a token of a replica with
-    more padding would count more.
+    Each replica divides its sums by the number of tokens on all replicas before the sums are added
+    up. Keras would give the mean of every replica the same weight, so that a token on a replica
+    with more padding would count more.
 
-    Dropout depends on the step and on the place of the rows in the batch, not on which replica
-    computes them: the same total number of parts gives the same training on any number of devices.
+    Dropout depends on the step and on the position of the rows in the batch, but not on the replica
+    that computes them. The same total number of parts gives the same training on any number of
+    devices.
 
-    Make it in the scope of the strategy.
+    Create it in the scope of the strategy.
 
     Args:
-        optimizer: built for the trainable variables. In float16, it skips gradients of NaN.
-        parallel_parts: into how many parts a replica divides its rows, to compute them side by
-            side. Defaults to 1.
+        optimizer: The optimizer, built for the trainable variables. In float16, it skips gradients
+            with NaN.
+        parallel_parts: Number of parts into which a replica divides its rows, to compute them in
+            parallel. Defaults to 1.
 
     Attributes:
-        averaged: has the moving average of the weights; None without `ema`.
-        loss_scale: None unless the precision is float16.
-        validation_metrics: what `validate` updates.
+        averaged: A Transformer with the moving average of the weights, or None without `ema`.
+        loss_scale: The scale of the loss in float16, or None in other precisions.
+        validation_metrics: The metrics that `validate` updates.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class TrainingModel(keras.Model):
         parallel_parts: int = 1,
     ) -> None:
         super().__init__()
-        # The loss is scaled here; Keras' way fails under a strategy.
+        # This class scales the loss, because Keras' loss scaling fails under a strategy.
         self.compile(optimizer, auto_scale_loss=False)
         self.strategy = tf.distribute.get_strategy()
         self.transformer = transformer
@@ -97,25 +100,26 @@ class TrainingModel(keras.Model):
 
     @property
     def num_updates(self) -> int:
-        """How many updates there were, including those that float16 skipped."""
+        """The number of updates, including updates that float16 skipped."""
         return int(keras.ops.convert_to_numpy(self.optimizer.iterations))
 
     @property
     def learning_rate(self) -> float:
-        """The rate of the next update."""
+        """The learning rate of the next update."""
         return float(keras.ops.convert_to_numpy(self.optimizer.learning_rate))
 
     def update(self, batches: Iterator[Batch], requests_stop: bool = False) -> StepResult:
         """Trains on the next batch.
 
         Args:
-            batches: yields the shares of the replicas of this process.
-            requests_stop: whether this process asks all of them to stop.
+            batches: Yields the shares of this process's replicas.
+            requests_stop: Whether this process asks all processes to stop. Defaults to False.
         """
         stop_request = tf.constant(float(requests_stop))
         return StepResult(*self._update(batches, stop_request).numpy().tolist())
 
-    # Keras' own functions reduce every result over all processes, and take tensors of rank 1 only.
+    # Keras' own functions would reduce every result over all processes, and support only tensors of
+    # rank 1.
     @tf.function(autograph=False, reduce_retracing=True)
     def _update(
         self, batches: tf.data.Iterator, stop_request: Tensor
@@ -125,7 +129,7 @@ class TrainingModel(keras.Model):
 
     @tf.function(autograph=False, reduce_retracing=True)
     def validate(self, batches: tf.data.Iterator) -> None:
-        """Updates the metrics of the validation with the next batch."""
+        """Updates the validation metrics with the next batch."""
         self.strategy.run(self._validate_on_replica, (batches.get_next(),))
 
     def _update_on_replica(
@@ -173,7 +177,7 @@ class TrainingModel(keras.Model):
             lambda i, *_: i < self.config.accumulate_steps,
             add_parts,
             (0, 0.0, zeros),
-            # More would hold the activations of several parts at once.
+            # More iterations in parallel would hold the activations of several shares at once.
             parallel_iterations=1,
         )
         return total, gradients
@@ -181,7 +185,7 @@ class TrainingModel(keras.Model):
     def _sum_over_parts(
         self, i: int | Tensor, inputs: dict[str, Tensor], labels: Tensor
     ) -> LossAndGradients:
-        """Does the same for the rows of the i-th share, in `parallel_parts` parts side by side."""
+        """Returns the loss and gradients of the i-th share, in `parallel_parts` parallel parts."""
         num_parts = self.config.accumulate_steps * self.parallel_parts
         first = i * self.parallel_parts
         number = tf.distribute.get_replica_context().replica_id_in_sync_group * num_parts + first
@@ -198,7 +202,7 @@ class TrainingModel(keras.Model):
     def _loss_of_part(
         self, number: Tensor, inputs: dict[str, Tensor], labels: Tensor
     ) -> LossAndGradients:
-        """Does the same for one part, whose number counts the parts of all replicas."""
+        """Returns the loss and gradients of a part. Its number counts the parts of all replicas."""
         passes = 2 if self.config.consistency else 1
         if passes == 2:
             inputs = {name: tf.tile(side, (2, 1)) for name, side in inputs.items()}
@@ -213,7 +217,7 @@ class TrainingModel(keras.Model):
                 hidden = self.transformer.hidden_states(inputs, True)
             # from (passes * rows, length, d_model)
             hidden = tf.reshape(hidden, (passes, -1, hidden.shape[-1]))
-            # Padding is not projected.
+            # Do not project padding.
             real = tf.where(tf.reshape(padding_mask(labels), (-1,)))[:, 0]
             projection = self.transformer.output_projection
             total = projected_crossentropy(
@@ -230,19 +234,19 @@ class TrainingModel(keras.Model):
                 weight = self.config.guided_alignment / passes
                 guidance = weight * alignment_loss(attention, inputs["links"])
                 total += guidance
-                # The gradient of the other loss is scaled already.
+                # The gradient of the cross-entropy is already scaled.
                 targets.append(guidance if loss_scale is None else loss_scale * guidance)
         variables = self.transformer.trainable_variables
         gradients = []
         for variable, gradient in zip(variables, tape.gradient(targets, variables), strict=True):
-            # Dropout that drops everything leaves weights without a gradient.
+            # If dropout drops everything, weights have no gradient.
             if gradient is None:
                 gradient = tf.zeros(variable.shape, variable.dtype)
             gradients.append(tf.convert_to_tensor(gradient))
         return total, gradients
 
     def _seeds_of_part(self, number: Tensor) -> list[tuple[keras.Variable, Tensor]]:
-        """Returns the states of all random generators in this step, for one part of a batch."""
+        """Returns the states of all random generators in this step, for a part of the batch."""
         weights = {id(weight) for weight in self.transformer.weights}
         seeds = [variable for variable in self.transformer.variables if id(variable) not in weights]
         seed_offset = tf.cast(number, tf.int64) * _SEEDS_BETWEEN_PARTS
@@ -267,11 +271,11 @@ def build_training_model(
     strategy: tf.distribute.Strategy,
     parallel_parts: int = 1,
 ) -> TrainingModel:
-    """Builds a Transformer with its optimizer, in the scope of a strategy.
+    """Builds a Transformer with its optimizer in the scope of a strategy.
 
     Args:
-        training: its `precision` must not be "auto".
-        parallel_parts: into how many parts a replica divides its rows.
+        training: The training options. `precision` must not be "auto".
+        parallel_parts: Number of parts into which a replica divides its rows. Defaults to 1.
     """
     policy = "float32" if training.precision == "float32" else f"mixed_{training.precision}"
     with strategy.scope():
@@ -280,7 +284,7 @@ def build_training_model(
             transformer.source_embedding.trainable = transformer.target_embedding.trainable = False
         if training.freeze in ("encoder", "both"):
             transformer.encoder.trainable = False
-        # Section 5.3 of the paper.
+        # These values are from section 5.3 of the paper.
         optimizer = Adam(
             learning_rate(config.d_model, training),
             beta_1=0.9,
@@ -295,7 +299,7 @@ def build_training_model(
 def _split(
     inputs: dict[str, Tensor], labels: Tensor, num_parts: int, first: int | Tensor, number: int
 ) -> Sequence[Batch]:
-    """Divides a batch into `num_parts` parts, and returns `number` of them from `first` on.
+    """Divides a batch into `num_parts` parts, and returns `number` of them, starting at `first`.
 
     The sizes of the parts differ by at most one row.
     """

@@ -1,4 +1,4 @@
-"""Adam (section 5.3), its learning rate, the scale of float16's gradients, averaged weights."""
+"""Adam (section 5.3), learning rate schedules, loss scaling in float16, and averaged weights."""
 
 import math
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from keras_transformer.config import TrainingConfig
 from keras_transformer.schedules import WarmupInverseSqrt
 from keras_transformer.tensors import Tensor
 
-# The usual values: the first scale of the mean loss, and the number of good steps after which it
-# doubles.
+# Common values: the first scale of the mean loss, and the number of good steps after which the
+# scale doubles.
 _FIRST_OF_MEAN = 2.0**15
 _GOOD_STEPS = 2000
-# A larger scale would take the gradient of a logit, which is up to 1, out of float16's range.
+# With a larger scale, the gradient of a logit, which is up to 1, would exceed float16's range.
 _HIGHEST = 2.0**15
 
 
@@ -24,7 +24,7 @@ def learning_rate(
 ) -> keras.optimizers.schedules.LearningRateSchedule:
     """Returns the schedule of a configuration: linear warmup to the peak, then its `decay`.
 
-    The paper's peak depends on `d_model`.
+    By default, the peak is the paper's, `(d_model * warmup_steps) ** -0.5`.
     """
     warmup_steps = config.warmup_steps
     paper_peak = (d_model * warmup_steps) ** -0.5
@@ -34,7 +34,7 @@ def learning_rate(
     return keras.optimizers.schedules.CosineDecay(
         initial_learning_rate=0.0,
         decay_steps=max(config.steps - warmup_steps, 1),
-        # The share of the peak that is left at the end.
+        # alpha is the share of the peak that is left at the end.
         alpha=1.0 if config.decay == "constant" else 0.0,
         warmup_target=peak,
         warmup_steps=warmup_steps,
@@ -48,11 +48,11 @@ class Adam(keras.optimizers.Optimizer):
     `apply`.
 
     Args:
-        beta_1: decay of the mean of the gradients. Defaults to 0.9.
-        beta_2: decay of the mean of their squares. Defaults to 0.999.
-        epsilon: added to the square root of that mean. Defaults to 1e-7.
-        skip_nan: whether a gradient of NaN leaves a variable and its moments as they are, bit for
-            bit; the step still counts. Defaults to False.
+        beta_1: Decay of the mean of the gradients. Defaults to 0.9.
+        beta_2: Decay of the mean of the squared gradients. Defaults to 0.999.
+        epsilon: Added to the square root of the mean of the squared gradients. Defaults to 1e-7.
+        skip_nan: Whether to keep a variable and its moments, bit for bit, if its gradient contains
+            NaN. The step still counts. Defaults to False.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class Adam(keras.optimizers.Optimizer):
         gradients: Annotated[Sequence[Tensor], "of the shapes of the variables"],
         variables: Sequence[keras.Variable],
     ) -> None:
-        """Updates variables with gradients that were already summed over all replicas.
+        """Updates variables with gradients that are already summed over all replicas.
 
         Call it in a replica context. `apply` would sum the gradients again, and send them over the
-        network twice. The gradients are the same on every replica, and the variables are those for
-        which the optimizer was built.
+        network twice. Pass the same gradients on every replica, and the variables for which the
+        optimizer was built.
         """
 
         def update_all(
@@ -122,13 +122,13 @@ class Adam(keras.optimizers.Optimizer):
         beta1_power = tf.pow(beta_1, steps)
         beta2_power = tf.pow(beta_2, steps)
         if self.skip_nan:
-            # Not `tf.cond`, which a step under a strategy may not use.
+            # A step under a strategy must not use `tf.cond`.
             is_nan = tf.reduce_any(tf.math.is_nan(gradient))
             gradient = tf.where(is_nan, 0.0, gradient)
             learning_rate = tf.where(is_nan, 0.0, learning_rate)
             beta_1 = tf.where(is_nan, 1.0, beta_1)
             beta_2 = tf.where(is_nan, 1.0, beta_2)
-        # `handle` is not documented; tests/training/step checks the kernel's numbers.
+        # `handle` is not documented. tests/training/step checks the results of the kernel.
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=momentum.handle,
@@ -144,23 +144,23 @@ class Adam(keras.optimizers.Optimizer):
 
 
 class LossScale:
-    """The factor of every token's loss, by which gradients are divided after float16's rounding.
+    """The factor of every token's loss in float16.
 
-    Float16 has a small range, 6e-8 to 65,504 (Micikevicius et al. 2018, arXiv 1710.03740). The
-    scale is a power of two, so that scaling itself rounds nothing. It doubles after 2,000 good
-    steps in a row and is halved after a step whose gradient has a number that is not finite; such a
-    step changes no weights.
+    Gradients are divided by the factor after they are rounded to float16, which has a small range,
+    6e-8 to 65,504 (Micikevicius et al. 2018, arXiv 1710.03740). The scale is a power of two, so
+    that scaling causes no rounding. It doubles after 2,000 good steps in a row, and is halved after
+    a step whose gradient contains a number that is not finite. Such a step changes no weights.
 
-    Under a strategy, make it within the strategy's scope.
+    Under a strategy, create it in the scope of the strategy.
 
     Args:
-        tokens_per_batch: at first, the scale of the mean over so many tokens is 2^15 (within a
-            factor of √2).
+        tokens_per_batch: Number of tokens in a batch. At first, the scale of the mean loss over
+            this many tokens is 2^15, within a factor of √2.
     """
 
     def __init__(self, tokens_per_batch: int) -> None:
         first = 2.0 ** round(math.log2(_FIRST_OF_MEAN / tokens_per_batch))
-        # At this scale the mean loss is not scaled any more: a gradient that still overflows is
+        # At this scale, the mean loss is no longer scaled. If a gradient still overflows, it is
         # itself too large.
         self._lowest = first / _FIRST_OF_MEAN
         self._scale = _variable(first, "float32", "loss_scale")
@@ -178,23 +178,23 @@ class LossScale:
 
     @property
     def skipped_steps(self) -> int:
-        """How many steps were skipped since training started."""
+        """The number of skipped steps since training started."""
         return int(keras.ops.convert_to_numpy(self._skipped_steps))
 
     def is_exhausted(self) -> bool:
-        """Returns whether gradients overflow whatever the scale, which then is not the reason."""
+        """Returns whether the scale is at its minimum, so that overflows have another cause."""
         return float(keras.ops.convert_to_numpy(self._scale)) <= self._lowest
 
     def update(
         self, gradients: Annotated[Sequence[Tensor], "of the shapes of the variables"]
     ) -> list[Tensor]:
-        """Adjusts the scale to the gradient of a step.
+        """Adjusts the scale to the gradients of a step.
 
         Args:
-            gradients: float32, divided by the scale; on several replicas, the same on each.
+            gradients: Gradients in float32, divided by the scale, the same on every replica.
 
         Returns:
-            The gradients. If one element is not finite, all elements are NaN, so that `Adam` skips
+            The gradients. If an element is not finite, all elements are NaN, so that `Adam` skips
             the step.
         """
         is_finite = tf.math.is_finite(tf.linalg.global_norm(gradients))
@@ -221,21 +221,22 @@ def update_average(
 ) -> None:
     """Moves the averages towards the weights: `average = d * average + (1 - d) * weight`.
 
-    With `d = min(decay, step / (step + 9))` the first average is the first weights, and an average
-    of few steps covers about the last tenth of them, so that it is not held back by weights that
-    have learned nothing.
+    The factor is `d = min(decay, step / (step + 9))`. The first average equals the first weights.
+    After a few steps, the average covers about the last tenth of the steps, so that untrained
+    weights do not hold it back.
 
     Call it in a replica context, after the update of the weights.
 
     Args:
-        decay: the highest d.
-        step: how many averages there were before; 0 for the first.
+        decay: The highest d.
+        step: Number of averages before this one, 0 for the first.
     """
     step = tf.cast(step, "float32")
     decay = tf.minimum(decay, step / (step + 9))
 
     def move(average: tf.Variable, weight: Tensor, decay: Tensor) -> None:
-        # Exact where both are equal, as for weights that are not trained, and where the decay is 0.
+        # This formula is exact if average and weight are equal, as for frozen weights, or if the
+        # decay is 0.
         average.assign(weight + decay * (average - weight))
 
     def move_all(strategy: tf.distribute.Strategy, decay: Tensor) -> None:

@@ -1,1 +1,1 @@
-"""Pairs that a model makes: back-translations, and a teacher's translations."""
+"""Makes sentence pairs with a model: back-translation and distillation."""

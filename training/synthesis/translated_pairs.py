@@ -1,15 +1,14 @@
-"""Pairs that a model translates: back-translations, and a teacher's translations.
+"""Makes sentence pairs with a model: back-translation and distillation.
 
-A run that was stopped goes on after its last block. It writes these files, all of them lines of
-text:
+A run that was stopped continues after its last block. It writes these text files:
 
-    NAME.source, NAME.target    the pairs, to train on
-    NAME.json                   the settings and the text that they were made with, how many were
-                                left out, and checksums
-    NAME.unfinished             before the others: a line for the settings, and one for each block
-                                of the text
+    NAME.source, NAME.target    the pairs to train on
+    NAME.json                   the settings and the text that the pairs were made with, the numbers
+                                of pairs that were left out, and checksums
+    NAME.unfinished             before the others: a line for the settings, and a line for each
+                                block of the text
 
-The first three appear when everything is made.
+The first three files appear when all pairs are made.
 """
 
 import collections
@@ -38,9 +37,9 @@ from ..text.text_files import Reread
 if TYPE_CHECKING:
     from keras_transformer.translation import Sampling, Translator
 
-# The most work that is lost when a run is killed.
+# If a run is killed, at most this many lines have to be translated again.
 LINES_PER_BLOCK = 1024
-# The settings, or the checksums, of a file take less.
+# The settings and the checksums of a file are shorter.
 _MAX_RECORD_BYTES = 2**24
 _REASONS = {"empty": "empty", "too_long": "too long"}
 
@@ -58,18 +57,20 @@ def backtranslate(
     settings: Settings,
     sampling: "Sampling | None" = None,
 ) -> None:
-    r"""Writes pairs of back-translations and a text (Sennrich et al. 2016, arXiv 1511.06709).
+    r"""Writes the sentences of a text with their back-translations.
+
+    See Sennrich et al. 2016, arXiv 1511.06709.
 
     Args:
-        translator: Translator from the target language into the source language.
+        translator: Translator. Translates from the target language into the source language.
         targets: iterable of str. The sentences of the text, which are read twice.
-        output: str or path. The beginning of the files' names, see `write_pairs`, which also says
-            what is raised.
-        settings: mapping. What decides about the pairs, by which a run is resumed with the same
-            options only.
-        sampling: Sampling or None. Draws translations at random, from which more is learned where
-            there is a lot of text (Edunov et al. 2018, arXiv 1808.09381). Defaults to None: the
-            best are searched.
+        output: str or path. The beginning of the file names. See `write_pairs`, also for the
+            errors.
+        settings: mapping. Everything that determines the pairs. A run can be resumed only with the
+            same settings.
+        sampling: Sampling or None. Draws translations at random, which helps if there is a lot of
+            text (Edunov et al. 2018, arXiv 1808.09381). Defaults to None: searches for the best
+            translations.
 
     Example:
         >>> translator = Translator.load("models/en-de")
@@ -102,24 +103,24 @@ def distill(
 ) -> None:
     r"""Writes pairs of sources and a teacher's translations (Kim and Rush 2016, arXiv 1606.07947).
 
-    With references, each translation is the one of the `n_best` that is most like its reference
-    (their sequence-level interpolation); ties go to the more probable one. Otherwise it is the
-    best.
+    With references, it chooses among the `n_best` translations the translation that is most similar
+    to the reference (sequence-level interpolation in the paper). Ties go to the more probable
+    translation. Without references, it uses the best translation.
 
     Args:
         translator: Translator. The teacher.
-        pairs: iterable of (source, reference), which are read twice. References that are empty do
-            not count.
-        output: str or path. The beginning of the files' names, see `write_pairs`, which also says
-            what is raised.
-        settings: mapping. What decides about the pairs, by which a run is resumed with the same
-            options only.
-        n_best: int, at most the beam size. How many translations are compared with the reference.
+        pairs: iterable of (source, reference). The pairs are read twice. Empty references are
+            ignored.
+        output: str or path. The beginning of the file names. See `write_pairs`, also for the
+            errors.
+        settings: mapping. Everything that determines the pairs. A run can be resumed only with the
+            same settings.
+        n_best: int. Number of translations to compare with the reference, at most the beam size.
             Defaults to 1.
-        metric: "bleu" or "chrf", of sentences, by sacreBLEU. What "most like" means. Defaults to
+        metric: "bleu" or "chrf". sacreBLEU's sentence score that measures similarity. Defaults to
             "bleu".
         tokenize: str or None. sacreBLEU's tokenizer for BLEU, one of `BLEU_TOKENIZERS`. Defaults to
-            None: the one for the script of the references.
+            None: the tokenizer for the script of the references.
 
     Example:
         >>> teacher = Translator.load("models/en-de")
@@ -132,7 +133,7 @@ def distill(
     max_length = translator.model.config.max_length
     score = sacrebleu.metrics.CHRF()
     if metric == "bleu" and n_best > 1:
-        # With effective order, BLEU counts the n-grams that a short sentence has.
+        # With effective order, BLEU uses only the orders of n-grams that a short sentence has.
         tokenize = tokenize or choose_tokenizer(reference for _, reference in pairs)
         score = make_bleu(tokenize, effective_order=True)
 
@@ -151,7 +152,9 @@ def distill(
 def most_like(
     reference: str, translations: list[str], score: sacrebleu.metrics.BLEU | sacrebleu.metrics.CHRF
 ) -> str:
-    """Returns the translation with the highest score; ties, and a blank reference, go to the first.
+    """Returns the translation with the highest score.
+
+    Ties go to the first translation. A blank reference also selects the first translation.
 
     Example:
         >>> from sacrebleu.metrics import CHRF
@@ -164,15 +167,15 @@ def most_like(
 
 
 class Made(NamedTuple):
-    """The pairs that a model makes of a block of lines."""
+    """The pairs that a model makes from a block of lines."""
 
     pairs: list[Pair]
     num_empty: int  # lines left out because they or their translations are blank
-    num_too_long: int  # lines left out because the model would read only their beginnings
+    num_too_long: int  # lines left out because they are longer than the model reads
 
 
 def made_of(pairs: Iterable[Pair], is_too_long: Sequence[bool]) -> Made:
-    """Drops pairs that are too long or blank on one side; line ends become spaces."""
+    """Drops pairs that are too long or blank on one side, and replaces line ends with spaces."""
     read = [pair for pair, is_left_out in zip(pairs, is_too_long, strict=True) if not is_left_out]
     filled = [(source, target) for source, target in read if source.strip() and target.strip()]
     lines = [(source.replace("\n", " "), target.replace("\n", " ")) for source, target in filled]
@@ -185,22 +188,24 @@ def write_pairs(
     pairs: Iterable[Pair],
     make: Callable[[int, list[Pair]], Made],
 ) -> None:
-    """Writes the pairs that are made of the lines of a text.
+    """Writes the pairs that are made from the lines of a text.
 
-    If this was stopped before, it goes on where it stopped.
+    A run that was stopped continues where it stopped.
 
     Args:
-        output: the beginning of the files' names.
-        settings: all that decides about the pairs, except for the text; JSON can hold it.
-        pairs: the lines of the text, in both languages or with one side empty. They are read twice.
-        make: takes the number of lines before a block, and its lines.
+        output: The beginning of the file names.
+        settings: Everything that determines the pairs, except for the text. JSON must support the
+            values.
+        pairs: The lines of the text, in both languages or with an empty side. They are read twice.
+        make: Function that makes `Made` from the number of lines before a block, and the lines of
+            the block.
 
     Raises:
-        ConfigError: What was written before was made with other settings, or of another text; or no
-            pair is left.
-        InvalidFileError: The text is empty, `NAME.unfinished` holds something else, or files that
-            were complete are missing or changed.
-        LockedError: Another process writes these files.
+        ConfigError: Existing files were made with other settings or from another text, or no pair
+            is left.
+        InvalidFileError: The text is empty, `NAME.unfinished` contains something else, or files
+            that were complete are missing or changed.
+        LockedError: Another process is writing these files.
     """
     output = pathlib.Path(output)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -226,7 +231,7 @@ def _named(output: pathlib.Path, ending: str) -> pathlib.Path:
 
 
 def _require_same(path: pathlib.Path, settings: Settings) -> None:
-    """Checks that the first line of a file has these settings."""
+    """Checks that the first line of a file contains these settings."""
     with open(path, "rb") as file:
         before = _read(path, file.readline(_MAX_RECORD_BYTES), "settings", dict)
     for name in [*settings, *before]:
@@ -242,7 +247,7 @@ def _require_same(path: pathlib.Path, settings: Settings) -> None:
 
 
 def _require_whole(output: pathlib.Path, finished: pathlib.Path) -> None:
-    """Checks that the files of pairs are those that were written."""
+    """Checks that the files of complete pairs exist and have not changed."""
     with open(finished, "rb") as record:
         checksums = _read(finished, record.readline(_MAX_RECORD_BYTES), "files", dict)
     for side in ("source", "target"):
@@ -268,7 +273,7 @@ def _read(path: pathlib.Path, line: bytes, key: str, kind: type[Value]) -> Value
 
 
 def _start_or_resume(unfinished: pathlib.Path, settings: Settings) -> int:
-    """Returns how many blocks an earlier run has made."""
+    """Returns the number of blocks that an earlier run has made."""
     if not unfinished.is_file():
         with replacing(unfinished) as temporary:
             temporary.write_text(f"{json.dumps({'settings': settings})}\n")
@@ -276,7 +281,7 @@ def _start_or_resume(unfinished: pathlib.Path, settings: Settings) -> int:
     _require_same(unfinished, settings)
     num_lines = size = 0
     with naming_errors(unfinished), open(unfinished, "rb+") as file:
-        # A run that is killed may leave a part of a line.
+        # A run that was killed may have left an incomplete line.
         for line in itertools.takewhile(lambda line: line.endswith(b"\n"), file):
             if num_lines:
                 _read(unfinished, line, "pairs", list)
@@ -292,7 +297,7 @@ def _make_blocks(
     pairs: Iterable[Pair],
     make: Callable[[int, list[Pair]], Made],
 ) -> None:
-    """Adds the blocks that are missing."""
+    """Adds the missing blocks."""
     num_before = _start_or_resume(unfinished, settings)
     text = TextHash()
     first = 0

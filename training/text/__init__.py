@@ -1,1 +1,1 @@
-"""Parallel text: where it is read from, and which pairs of it are used."""
+"""Reads and filters parallel text."""

@@ -1,4 +1,4 @@
-"""A report on a text and on what filters remove from it, made in one pass."""
+"""Reports on a text, and on the pairs that filters would remove, in a single pass."""
 
 import collections
 import unicodedata
@@ -24,11 +24,11 @@ _EXAMPLES = 2
 _SIDES = ("source", "target")
 _NORMAL_FORMS: tuple[Literal["NFC", "NFKC"], ...] = ("NFC", "NFKC")
 _FORMS_OF_CHINESE = ("simplified", "traditional")
-# Only the most common ones are shown.
+# Show only the most common scripts.
 _MOST_SCRIPTS = 5
-# Kana are in most sentences of Japanese, but not in all.
+# Text is Japanese if at least this share of its sentences has kana. Some sentences have only kanji.
 _LEAST_SHARE_OF_KANA = 0.1
-# JSON can hold it.
+# A report can be stored as JSON.
 Report = dict[str, Any]
 
 
@@ -38,25 +38,26 @@ def check_data(
     held_out: HeldOut | None = None,
     spans: "SpanFinder | None" = None,
 ) -> Report:
-    """Reads a text once and reports on it.
+    """Reads a text once and returns a report about it.
 
-    If no filter is on, the report says what `filters.RECOMMENDED` would remove.
+    If no filter is turned on, the report says which pairs `filters.RECOMMENDED` would remove.
 
     Args:
-        spans: finds what placeholders stand for; the report then counts the pairs that have such
-            spans, and those whose sides have different ones.
+        spans: Finds the spans that placeholders stand for. The report then counts the pairs that
+            have spans, and the pairs whose sides have different spans. Defaults to None.
 
     Returns:
-        Numbers of pairs: in all, in each corpus, left out by each filter with the places of the
-        first ones, kept and held out. By "source" and "target": the number of empty sentences, and
-        lengths in characters, whose percentiles are by their percent, such as "90"; how many
-        sentences the normal forms NFC and NFKC would change; the scripts of the sentences, the
-        most common first, with the places of the first sentences in the others; and how many are in
-        simplified and in traditional Chinese, with the places of the first ones.
+        A report with the numbers of pairs in all, in each corpus, left out by each filter (with the
+        places of the first pairs), kept, and held out. For "source" and "target", it has the number
+        of empty sentences; lengths in characters, with percentiles by percent, such as "90"; the
+        number of sentences that the normal forms NFC and NFKC would change; the scripts of the
+        sentences, the most common first, with the places of the first sentences in the other
+        scripts; and the numbers of sentences in simplified and in traditional Chinese, with the
+        places of the first sentences.
 
     Raises:
-        ConfigError: as `read_text`, except that it does not matter whether a pair is left.
-        InvalidFileError: as `read_text`.
+        ConfigError: As in `read_text`, except that the filters may remove all pairs.
+        InvalidFileError: As in `read_text`.
     """
     data = data or DataConfig()
     require_one_for_each(corpora, data)
@@ -128,13 +129,13 @@ def check_data(
 def _spans_of(
     pairs: Sequence[tuple[str, str]], spans: "SpanFinder"
 ) -> Iterator[tuple[collections.Counter[bytes], ...]]:
-    """Yields for each pair how often each span is on each side."""
+    """Yields the number of times that each side of a pair contains each span."""
     sides = ([*map(collections.Counter, spans.spans(side))] for side in zip(*pairs))
     return zip(*sides, strict=True)
 
 
 class Forms:
-    """Counts the sentences of a side by script, and those that a normal form would change."""
+    """Counts of a side's sentences by script, and of sentences that a normal form would change."""
 
     def __init__(self) -> None:
         self.changed = {form.lower(): 0 for form in _NORMAL_FORMS}
@@ -161,7 +162,7 @@ class Forms:
     def chinese(self) -> dict[str, dict[str, Any]]:
         """Returns the numbers of sentences in simplified and in traditional Chinese.
 
-        A sentence that mixes them counts for both. Sentences of Japanese do not count.
+        Sentences that mix the two count for both. Japanese sentences do not count.
         """
         forms = Examples() if self._is_japanese() else self._forms_of_chinese
         return {
@@ -170,10 +171,10 @@ class Forms:
         }
 
     def scripts(self) -> list[dict[str, Any]]:
-        """Returns the scripts with their numbers of sentences, the most common first."""
+        """Returns the scripts and their numbers of sentences, the most common first."""
         counts = self._scripts.counts.copy()
         if self._is_japanese():
-            # Sentences of Japanese that happen to have kanji only.
+            # These are Japanese sentences that have only kanji.
             counts["Jpan"] += counts.pop("Hani", 0)
         return [
             {
@@ -192,7 +193,7 @@ class Forms:
 
 
 class Examples:
-    """Counts sentences of several kinds, and keeps the places of the first ones of each kind."""
+    """Counts of sentences of several kinds, with the places of the first sentences of each kind."""
 
     def __init__(self) -> None:
         self.counts = collections.Counter[str]()
@@ -218,9 +219,9 @@ def _describe(lengths: collections.Counter[int]) -> dict[str, Any]:
 
 
 def report_lines(title: str, report: Report) -> Iterator[str]:
-    """Yields the lines of a report for people.
+    """Yields a report as lines of text.
 
-    The title says what the text is for, such as "training".
+    The title says which text it is, such as "training".
     """
     num_pairs = report["pairs"]
     yield f"{title} text: {report['text']}: {counted(num_pairs, 'sentence pair')}"
@@ -288,8 +289,8 @@ def _setting(item: dict[str, Any]) -> str:
 def _table(rows: Sequence[Sequence[str]], last: str) -> Iterator[str]:
     """Returns lines with aligned columns.
 
-    The first column is aligned to the left, the last one to the side that is given, and all others
-    to the right.
+    The first column is aligned to the left, the last column to the given side, and all other
+    columns to the right.
     """
     sides = ["left", *["right"] * (len(rows[0]) - 2), last]
     table = tabulate.tabulate(rows, tablefmt="plain", colalign=sides, disable_numparse=True)

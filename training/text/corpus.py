@@ -1,4 +1,4 @@
-"""Sentence pairs to train on: reading them for the first time, and using some more often."""
+"""Reads, filters and weights sentence pairs for training."""
 
 import dataclasses
 import functools
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 Texts = TypeVar("Texts", bound=tuple[str, ...])
 
 _PAIRS_AT_A_TIME = 2**15
-# Above what a chunk of ordinary text has: lines of a hostile text may have a mebibyte each.
+# Chunks of ordinary text are shorter. The lines of an adversarial text may have a mebibyte each.
 _CHARACTERS_AT_A_TIME = 2**26
 _PAIRS_PER_COUNT = 64
 
@@ -35,13 +35,12 @@ class SentencePairs:
 
     Args:
         source: collection of str. A list, or sentences that are read again in each iteration.
-        target: collection of str, one for each source.
+        target: collection of str. The translation of each source.
         name: str. The name of this text in messages.
-        weights: tuple of (int, float). Numbers of consecutive pairs with the same weight, and that
-            weight, which is how often they are used in an epoch. Defaults to none: all pairs are
-            used once.
-        tags: tuple of (int, str). Numbers of consecutive pairs with the same tag in front of their
-            sources, and that tag, which is empty for none. Defaults to none: no pair has one.
+        weights: tuple of (int, float). A number of consecutive pairs and their weight, the number
+            of times that they are used in an epoch. Defaults to none: all pairs are used once.
+        tags: tuple of (int, str). A number of consecutive pairs and the tag in front of their
+            sources, which is "" for no tag. Defaults to none: no pair has a tag.
     """
 
     source: Collection[str]
@@ -55,7 +54,7 @@ class SentencePairs:
 
 
 def pairs_per_epoch(pairs: SentencePairs) -> int:
-    """Returns the number of pairs in an epoch: the expected one where weights have fractions."""
+    """Returns the number of pairs in an epoch, or its expected value if weights have fractions."""
     if not pairs.weights:
         return len(pairs)
     return round(sum(number * weight for number, weight in pairs.weights))
@@ -64,8 +63,8 @@ def pairs_per_epoch(pairs: SentencePairs) -> int:
 def pairs_of_epoch(pairs: SentencePairs, epoch: int) -> Iterator[tuple[str, str, str]]:
     """Yields the pairs of an epoch with their tags.
 
-    A pair that is used several times comes several times in a row. Where a weight has a fraction,
-    the number of the epoch, from 0, decides which pairs are used once more.
+    A pair that is used several times is repeated immediately. If a weight has a fraction, the
+    number of the epoch, from 0, determines which pairs are used once more.
 
     Example:
         >>> weights = ((1, 2), (1, 1))  # the first pair twice, the second one once
@@ -86,7 +85,7 @@ def pairs_of_epoch(pairs: SentencePairs, epoch: int) -> Iterator[tuple[str, str,
 
 
 def _counts(number: int, weight: float, seed: list[int]) -> Iterator[int]:
-    """How often each of the pairs is used."""
+    """Yields the number of times that each pair is used."""
     whole, fraction = divmod(weight, 1)
     random = np.random.default_rng(seed)
     for begin in range(0, number, _PAIRS_AT_A_TIME):
@@ -95,10 +94,10 @@ def _counts(number: int, weight: float, seed: list[int]) -> Iterator[int]:
 
 
 class JudgedPairs(NamedTuple):
-    """Consecutive pairs of a shard."""
+    """Consecutive pairs of a shard, with the verdicts of the filters."""
 
     pairs: list[Pair]
-    # Uint8 (n,): 0 for a pair that is kept, or the number of the filter that leaves it out, from 1.
+    # uint8 (n,): 0 for a pair that is kept, or the number, from 1, of the filter that removes it
     verdicts: np.ndarray
     corpus: int  # the number of the corpus, from 0
     shard: Shard
@@ -110,9 +109,9 @@ def judged_pairs(
     filters: list[Filter],
     score_paths: Sequence[str | None] | None = None,
 ) -> Iterator[JudgedPairs]:
-    """Reads all pairs of a text once, with the scores of the corpora that have some.
+    """Reads all pairs of a text once and applies filters. Corpora may have scores.
 
-    It raises the errors of `read_text`.
+    It raises the same errors as `read_text`.
     """
     with ProgressBar(f"reading {name_of_text(corpora)}", "sentence pairs") as bar:
         for number, corpus in enumerate(corpora):
@@ -138,7 +137,7 @@ def judged_pairs(
 def in_chunks(pairs: Iterator[Texts], size: int = 8192) -> Iterator[list[Texts]]:
     """Divides pairs, or other tuples of texts, into chunks of `size`.
 
-    Chunks are smaller where sentences are very long.
+    Chunks are smaller if sentences are very long.
     """
     chunk: list[Texts] = []
     num_characters = 0
@@ -159,7 +158,7 @@ def name_of_text(corpora: Sequence[Corpus]) -> str:
 
 
 def require_one_for_each(corpora: Sequence[Corpus], data: DataConfig) -> None:
-    """Raises a ConfigError if weights, tags or scores are set, but not one for each corpus."""
+    """Raises a ConfigError if weights, tags or scores are set, but not for each corpus."""
     for name, values, what in (
         ("weights", data.weights, "number"),
         ("tags", data.tags, "tag or null"),
@@ -173,17 +172,17 @@ def require_one_for_each(corpora: Sequence[Corpus], data: DataConfig) -> None:
 def read_text(
     corpora: Sequence[Corpus], data: DataConfig | None = None, held_out: HeldOut | None = None
 ) -> tuple[SentencePairs, SentencePairs | None]:
-    """Reads a text once, and returns the training pairs and, if asked for, those that are held out.
+    """Reads a text once, and returns the training pairs and, if requested, the held-out pairs.
 
-    Filters, weights and tags are those of `data`; what they leave out, and what is held out, is
-    logged. Files on disk are not held in memory, only the pairs that are held out. A pair takes one
-    byte of memory while the text is read, and one bit afterwards.
+    Filters, weights and tags come from `data`. The numbers of pairs that filters remove or that are
+    held out are logged. Files on disk are not held in memory, but held-out pairs are. A pair takes
+    one byte of memory while the text is read, and one bit afterwards.
 
     Raises:
         ConfigError: A file cannot be opened, no pair is left, or `data.weights`, `data.tags` or
-            `data.scores` does not have one for each corpus.
-        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, there
-            is not a score for each pair, or a file is not text.
+            `data.scores` does not have a value for each corpus.
+        InvalidFileError: A corpus is empty, its sides have different numbers of lines, there is not
+            exactly one score for each pair, or a file is not text.
     """
     data = data or DataConfig()
     name = name_of_text(corpora)
@@ -216,8 +215,8 @@ def read_text(
             np.unpackbits(block).tobytes() for block in blocks
         )
         yield from itertools.compress(sentences, selectors)
-        # The sentences have come to their end, and of the selectors only those that fill up the
-        # last byte are left.
+        # All sentences are read. Only the selectors that fill up the last byte, which are 0, may be
+        # left.
         if any(selectors):
             raise InvalidFileError(f"{name}: the text has become shorter since it was first read")
 
@@ -232,8 +231,8 @@ def read_valid_text(corpora: Sequence[Corpus], data: DataConfig) -> SentencePair
     """Reads a validation text, with the tags `data.valid_tags`.
 
     Raises:
-        ConfigError: A file cannot be opened, or there is not one tag for each corpus: they may be
-            left out if not all corpora to train on have one.
+        ConfigError: A file cannot be opened, or `data.valid_tags` does not have a value for each
+            corpus. You can leave out `data.valid_tags` unless all training corpora have a tag.
         InvalidFileError: As in `read_text`.
     """
     tags = data.valid_tags
@@ -246,9 +245,9 @@ def read_valid_text(corpora: Sequence[Corpus], data: DataConfig) -> SentencePair
 def read_pairs(
     source_path: str | os.PathLike[str], target_path: str | os.PathLike[str]
 ) -> SentencePairs:
-    """Reads two text files, in which lines with the same number are translations of each other.
+    """Reads two text files in which lines with the same number are translations of each other.
 
-    Files may be compressed.
+    The files may be compressed.
 
     Raises:
         ConfigError: A file cannot be opened.
@@ -271,7 +270,7 @@ def _report_left_out(filters: list[Filter], counts: np.ndarray, name: str) -> No
 def _hold_out(
     held_out: HeldOut, is_kept: np.ndarray, sizes: list[int], data: DataConfig, name: str
 ) -> SentencePairs:
-    """Returns the pairs that are held out, which are no longer among those that are kept."""
+    """Returns the held-out pairs, and removes them from the pairs that are kept."""
     pairs, places_of_pairs = held_out.finish()
     places = list(itertools.chain.from_iterable(places_of_pairs))
     is_kept[places] = False
@@ -287,7 +286,7 @@ def _hold_out(
         raise ConfigError(f"{name}: all sentence pairs are held out; none are left to train on")
     tags = _tag_runs([], data)
     if data.tags:
-        # The pairs of one corpus stay together.
+        # Keep the pairs of each corpus together.
         first_places = [places[0] for places in places_of_pairs]
         corpus_of = np.searchsorted(np.cumsum(sizes), first_places, side="right")
         pairs = [pairs[number] for number in np.argsort(corpus_of, kind="stable")]
@@ -303,7 +302,7 @@ def _tag_runs(numbers: list[int], data: DataConfig) -> tuple[tuple[int, str], ..
 
 
 class TextFingerprint(TypedDict):
-    """The number of lines of a text, and the SHA-256 of the lines of each side."""
+    """The number of lines of a text, and the SHA-256 of the lines on each side."""
 
     lines: int
     source: str

@@ -1,4 +1,4 @@
-"""Filters, which remove pairs before training, and pairs that are held out for validation."""
+"""Filters that remove pairs before training, and pairs that are held out for validation."""
 
 import hashlib
 import itertools
@@ -17,25 +17,25 @@ from keras_transformer.runtime.packages import missing_packages_named
 from .text_files import read_texts
 
 Pair = tuple[str, str]
-# Takes n pairs, their lengths (n, 2) in characters and their scores (n,), and returns which are
-# left out: bool (n,).
+# Takes n pairs, their lengths (n, 2) in characters and their scores (n,), and returns which pairs
+# to remove: bool (n,).
 Matches = Callable[[list[Pair], np.ndarray, np.ndarray], np.ndarray]
 
-# Hardly any true translation has such lengths or ratios.
+# Correct translations hardly ever have such lengths or ratios.
 RECOMMENDED = DataConfig(
     max_characters=1000, max_length_ratio=9.0, remove_copies=True, remove_duplicates=True
 )
 
-# How many times as likely another language must be. With 30, no short sentence of Tatoeba in
-# English, Chinese, Japanese, Arabic or Thai was left out, and nearly all German captions were where
-# English was asked for.
+# Remove a sentence if another language is this many times as likely. With 30, the filter keeps all
+# short Tatoeba sentences in English, Chinese, Japanese, Arabic and Thai, and removes nearly all
+# German captions if you ask for English.
 _TIMES_AS_LIKELY = 30
 
 
 class Filter(NamedTuple):
     """A rule that removes pairs."""
 
-    name: str  # that of its field in DataConfig; "empty" for the filter of pairs with a blank side
+    name: str  # name of a field of DataConfig; "empty" removes pairs with a blank side
     value: int | float | str | bool | None
     matches: Matches
 
@@ -46,10 +46,10 @@ class Filter(NamedTuple):
 
 
 def judge(filters: list[Filter], pairs: list[Pair], scores: np.ndarray | None = None) -> np.ndarray:
-    """Returns a number for each of the next pairs of a text: uint8 (n,).
+    """Returns a verdict for each of the next pairs of a text: uint8 (n,).
 
-    It is 0, or the number of the first filter that matches the pair, from 1. Pairs without scores
-    pass `min_score`.
+    The verdict is 0, or the number, from 1, of the first filter that matches the pair. Pairs
+    without scores pass `min_score`.
     """
     verdicts = np.zeros(len(pairs), np.uint8)
     if scores is None:
@@ -66,7 +66,7 @@ def judge(filters: list[Filter], pairs: list[Pair], scores: np.ndarray | None = 
 
 
 def filters_of(data: DataConfig) -> list[Filter]:
-    """Makes the filters that a configuration turns on, for one pass over a text."""
+    """Makes the filters that a configuration turns on, for a single pass over a text."""
     least, ratio = data.min_score, data.max_length_ratio
     seen = SeenPairs()
     matches: dict[str, Matches] = {
@@ -92,11 +92,11 @@ def filters_of(data: DataConfig) -> list[Filter]:
             "data.target_language", data.target_language, side=1
         )
     matches["remove_copies"] = _each(lambda source, target: source.strip() == target.strip())
-    # This filter comes last, so that it needs no memory for pairs that others remove.
+    # Find duplicates last, so that pairs that other filters remove need no memory.
     matches["remove_duplicates"] = lambda pairs, lengths, scores: seen.add(hash_pairs(pairs))
 
     filters = [Filter(name, getattr(data, name), rule) for name, rule in matches.items()]
-    # 0 is a value as well: only None and False turn a filter off.
+    # None and False turn a filter off, but 0 is a valid value.
     filters = [
         filter_ for filter_ in filters if filter_.value is not None and filter_.value is not False
     ]
@@ -107,7 +107,7 @@ def filters_of(data: DataConfig) -> list[Filter]:
 
 
 def _each(matches: Callable[..., bool]) -> Matches:
-    """Applies a rule about one pair to many."""
+    """Applies a rule for a pair to many pairs."""
     return lambda pairs, lengths, scores: np.fromiter(
         (matches(*pair) for pair in pairs), bool, len(pairs)
     )
@@ -139,10 +139,11 @@ def _is_in_another_language(name: str, language: str, side: int) -> Matches:
 
 
 class _LetterMarks(dict[int, str]):
-    """A table for `str.translate`, which marks the letters of a script.
+    """A table for `str.translate` that marks the letters of a script.
 
-    It turns them into "+" and other letters into "-", and removes other characters. It is filled
-    with the characters that occur; regular expressions take several times as long.
+    Letters of the script become "+", other letters become "-", and other characters are removed.
+    The table is filled with characters as they occur. Regular expressions take several times as
+    long.
     """
 
     def __init__(self, script: str) -> None:
@@ -164,9 +165,10 @@ class _LetterMarks(dict[int, str]):
 
 
 class Scores:
-    """The scores of the pairs of a corpus, read in their order, one on each line of a file.
+    """The scores of the pairs of a corpus, with a score on each line of a file.
 
-    The path may be a pattern, whose files belong to the corpus' shards in the order of their names.
+    The path may be a pattern. The matching files, sorted by name, then belong to the shards of the
+    corpus.
 
     Example:
         >>> scores = Scores("web.scores", "web.en, web.de")
@@ -193,7 +195,7 @@ class Scores:
         return scores
 
     def finish(self) -> None:
-        """Raises an InvalidFileError if there are more lines."""
+        """Raises an InvalidFileError if there are more lines than pairs."""
         if next(self._scores, None) is not None:
             raise InvalidFileError(f"{self._rule}; it has more than {self._number:,}")
 
@@ -218,7 +220,7 @@ def hash_pairs(pairs: Iterable[Pair]) -> np.ndarray:
     """
     digests = []
     for source, target in pairs:
-        # The length says where the source ends.
+        # The length marks where the source ends.
         text = f"{len(source)} {source}{target}".encode("utf-8", "surrogatepass")
         digests.append(hashlib.blake2b(text, digest_size=8).digest())
     return np.frombuffer(b"".join(digests), "<u8")
@@ -227,9 +229,10 @@ def hash_pairs(pairs: Iterable[Pair]) -> np.ndarray:
 class SeenPairs:
     """The hashes of all pairs so far, in a few sorted arrays.
 
-    An array is merged with the one before it as soon as it has half its size, so that there are
-    about as many arrays as the logarithm of the number of pairs, and a hash is moved about as many
-    times. Memory: 8 bytes a pair, and as much again while the largest arrays are merged.
+    An array is merged with the array before it as soon as it has half the size of that array. The
+    number of arrays, and the number of times that a hash is moved, are about the logarithm of the
+    number of pairs. Memory: 8 bytes per pair, and as much again while the largest arrays are
+    merged.
     """
 
     def __init__(self) -> None:
@@ -238,7 +241,7 @@ class SeenPairs:
     def add(self, hashes: np.ndarray) -> np.ndarray:
         """Adds hashes, and returns which of them came before: bool (n,).
 
-        They may have come before in this call or in an earlier one.
+        A hash may have come before in this call or in an earlier call.
         """
         different, first_places = np.unique(hashes, return_index=True)
         is_new = np.ones(len(different), bool)
@@ -258,16 +261,17 @@ class SeenPairs:
 
 
 class HeldOut:
-    """Holds out a share of the pairs, or `size` different ones: those whose hashes are lowest.
+    """The pairs with the lowest hashes, held out for validation.
 
-    The same pairs are held out whatever the order of the text is. All copies of a pair are held out
-    with it: they are not trained on, and validated on once. The pairs are held in memory.
+    You choose a fraction of the pairs, or the number of different pairs. The same pairs are held
+    out in any order of the text. All copies of a pair are held out with it: they are not used for
+    training, and only once for validation. Held-out pairs are kept in memory.
     """
 
     def __init__(self, fraction: float | None = None, size: int | None = None) -> None:
         self._size = size
         self._last_hash = 2**64 - 1 if fraction is None else int(fraction * 2**64) - 1
-        # The pair with each hash, and its places in the text.
+        # The pair with each hash, and its positions in the text.
         self._held: dict[int, tuple[Pair, list[int]]] = {}
 
     def add(self, pairs: list[Pair], places: np.ndarray) -> None:
@@ -288,9 +292,9 @@ class HeldOut:
             self._last_hash = lowest[-1]
 
     def finish(self) -> tuple[list[Pair], list[list[int]]]:
-        """Returns the pairs that are held out, and for each the places of all its copies.
+        """Returns the held-out pairs, and the positions of all copies of each pair.
 
-        Pairs are ordered by their hashes, and places are ascending.
+        Pairs are sorted by hash, and positions are ascending.
 
         Raises:
             ConfigError: The text does not have enough pairs.

@@ -1,6 +1,6 @@
 """Reads lines and sentence pairs from files, pipes and tensorflow-datasets.
 
-Files may be compressed, and divided into shards.
+Files may be compressed and divided into shards.
 """
 
 import codecs
@@ -31,14 +31,16 @@ Item = TypeVar("Item")
 Path = str | os.PathLike[str]
 
 _BYTES_PER_READ = 2**16
-# Lines in memory, with what Python needs for each: 20 million sentences.
+# The memory that the lines of a pipe may take, including Python's overhead. It holds about 20
+# million sentences.
 _MAX_BYTES_IN_MEMORY = 4 * 2**30
-# Zstandard makes up to 32,768 bytes of one, so that a read takes at most 64 MB of memory.
+# Zstandard decompresses a byte to at most 32,768 bytes, so that a read takes at most 64 MB of
+# memory.
 _COMPRESSED_BYTES_PER_READ = 2048
 
 
 class Reread(Iterable[Item]):
-    """Lines, or pairs of lines, that are not held in memory, but read again in each iteration."""
+    """Lines, or pairs of lines, that are read again in each iteration and not held in memory."""
 
     def __init__(self, read: Callable[[], Iterator[Item]]) -> None:
         self._read = read
@@ -64,16 +66,16 @@ class CountedReread(Reread[str], Collection[str]):
 def read_lines(path: Path) -> Iterable[str]:
     r"""Reads lines of UTF-8 from a file or a pipe; "-" is standard input.
 
-    Files whose names end in `.gz`, `.xz` or `.zst` are decompressed. A line ends at "\n" and
-    nowhere else, so that no Unicode separator inside a sentence shifts all later lines against the
-    other language. A "\r" before it and a byte order mark are dropped. A file on disk is read again
-    in each iteration. A pipe can be read only once, so its lines are read here and held in memory.
+    Files whose names end in `.gz`, `.xz` or `.zst` are decompressed. Only "\n" ends a line, because
+    a Unicode separator inside a sentence would shift all later lines against the other language. A
+    "\r" before the "\n" and a byte order mark are dropped. A file on disk is read again in each
+    iteration. A pipe can be read only once, so its lines are read immediately and held in memory.
 
     Raises:
         ConfigError: The file cannot be opened.
-        InvalidFileError: The file is damaged, or one of its lines is not UTF-8 or has more than 1
-            MiB; the message gives its number. For a file on disk, errors are raised when it is
-            iterated. Or a pipe has more text than may be held in memory, 4 GiB.
+        InvalidFileError: The file is damaged, a line is not UTF-8 or has more than 1 MiB (the
+            message gives the number of the line), or the lines of a pipe take more than 4 GiB of
+            memory. Errors in a file on disk are raised when you iterate over the lines.
 
     Example:
         >>> list(read_lines("train.en"))
@@ -86,7 +88,7 @@ def read_lines(path: Path) -> Iterable[str]:
 
 
 def _limited(path: Path) -> Iterator[str]:
-    """Reads the lines of a pipe, which may never end, as long as there is memory for them."""
+    """Reads the lines of a pipe up to the memory limit, because a pipe may never end."""
     size = 0
     for line in read_lines_once(path):
         size += sys.getsizeof(line)
@@ -100,7 +102,7 @@ def _limited(path: Path) -> Iterator[str]:
 
 
 def read_texts(paths: Iterable[Path]) -> Iterable[str]:
-    """Reads text files, or those of patterns, one after another, each as `read_lines` does."""
+    """Reads the lines of several files or patterns, one after another, like `read_lines`."""
     texts = [read_lines(file) for path in paths for file in shards_of(path).values()]
     return Reread(lambda: itertools.chain.from_iterable(texts))
 
@@ -112,10 +114,9 @@ def name_of(path: Path) -> str:
 def shards_of(path: Path) -> dict[str, str]:
     """Returns the files that a path or a pattern such as "news-*.en.gz" stands for.
 
-    The wildcards of patterns are `*`, `?` and `[`. If there is a file whose name is the pattern
-    itself, the pattern stands for that file. The key of a file is the text that replaces the
-    wildcards, from the first to the last one, such as "01" for "news-01.en.gz". Files are sorted
-    by their keys.
+    The wildcards are `*`, `?` and `[`. If the pattern itself is the name of a file, it stands for
+    that file. The key of a file is the text that replaces the wildcards, from the first wildcard to
+    the last, such as "01" for "news-01.en.gz". Files are sorted by key.
 
     Raises:
         ConfigError: No file matches the pattern.
@@ -134,7 +135,7 @@ def shards_of(path: Path) -> dict[str, str]:
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
-    """Reads the decompressed content of a file."""
+    """Yields the decompressed content of a file."""
     name = os.fspath(path)
     if name.endswith(".zst"):
         yield from _zstandard_chunks(name)
@@ -145,7 +146,7 @@ def _chunks(path: Path) -> Iterator[bytes]:
     open_file: Callable[..., io.BufferedIOBase] = gzip.GzipFile if name.endswith(".gz") else open
     file: contextlib.AbstractContextManager[io.BufferedIOBase]
     if path == "-":
-        # Standard input stays open.
+        # Keep standard input open.
         file = contextlib.nullcontext(cast(io.BufferedIOBase, standard_input()))
     else:
         file = open_file(name, "rb")
@@ -155,10 +156,11 @@ def _chunks(path: Path) -> Iterator[bytes]:
 
 
 def _xz_chunks(name: str) -> Iterator[bytes]:
-    """Decompresses the streams of an .xz file, and raises an error for everything else in it.
+    """Decompresses the streams of an .xz file, and raises an error for any other content.
 
-    `lzma.LZMAFile` takes a damaged stream after the first one for the end of the file. Between and
-    after streams there may be zeros, in a multiple of four (section 2.2 of the .xz file format).
+    `lzma.LZMAFile` would treat a damaged stream after the first stream as the end of the file.
+    Zeros are allowed between and after streams if their number is a multiple of four (section 2.2
+    of the .xz file format).
     """
     stream: lzma.LZMADecompressor | None = None
     has_stream, num_zeros = False, 0
@@ -194,9 +196,9 @@ def _require_xz_padding(num_zeros: int) -> None:
 
 
 def _zstandard_chunks(name: str) -> Iterator[bytes]:
-    """Decompresses frames of Zstandard, and raises an EOFError if the last one is cut off.
+    """Decompresses frames of Zstandard, and raises an EOFError if the last frame is incomplete.
 
-    The package's own reader accepts such a file.
+    The package's own reader accepts incomplete frames.
     """
     frame: zstandard.ZstdDecompressionObj | None = None
     with open(name, "rb") as file:
@@ -215,12 +217,13 @@ def _zstandard_chunks(name: str) -> Iterator[bytes]:
 
 
 def read_lines_once(path: Path) -> Iterator[str]:
-    """Reads lines as `read_lines` does, but only once, and holds those of a pipe nowhere."""
+    """Reads lines like `read_lines`, but only once and without holding them in memory."""
     number = 0
     try:
-        # A decompressor may return nothing before the end, which an empty chunk stands for.
+        # A decompressor may return an empty chunk before the end. Skip it, because an empty chunk
+        # marks the end for `_blocks`.
         for block in _blocks(filter(None, _chunks(path))):
-            # All lines but the first are shorter than a read.
+            # Only the first line of a block can be longer than a read.
             if len(block) > MAX_LINE_BYTES and block.find(b"\n", 0, MAX_LINE_BYTES + 1) < 0:
                 raise InvalidFileError(
                     f"{name_of(path)}: line {number + 1} must have at most {MAX_LINE_BYTES:,} "
@@ -246,15 +249,15 @@ def read_lines_once(path: Path) -> Iterator[str]:
     except InvalidFileError:
         raise
     except ValueError as error:
-        # A zero byte in the name.
+        # The name contains a zero byte.
         raise ConfigError(f"{shown(name_of(path))}: {error}") from None
 
 
 def _blocks(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    r"""Joins chunks to blocks of whole lines, without the end of each block's last line.
+    r"""Joins chunks to blocks of whole lines, without the line end of each block's last line.
 
-    A "\r" before the end of a line is removed. The part of a line that is longer than allowed is a
-    block too.
+    A "\r" before the end of a line is removed. If a line is longer than allowed, its beginning
+    becomes a block.
     """
     chunk = next(chunks, b"")
     # The first chunk may be the byte order mark alone, or a part of it.
@@ -275,7 +278,7 @@ def _blocks(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class Shard(NamedTuple):
-    """A part of a corpus, which is read again each time; messages name its sides."""
+    """A part of a corpus, which is read again in each iteration. The names are for messages."""
 
     source: Iterable[str]
     target: Iterable[str]
@@ -287,8 +290,8 @@ class Shard(NamedTuple):
 
         Raises:
             ConfigError: A file cannot be opened.
-            InvalidFileError: A side is empty or is not text, or has more sentences than the other;
-                the message says how many.
+            InvalidFileError: A side is empty, is not text, or has more sentences than the other
+                side. The message gives both numbers.
         """
         sources, targets = iter(self.source), iter(self.target)
         for number, (source, target) in enumerate(itertools.zip_longest(sources, targets)):
@@ -298,7 +301,7 @@ class Shard(NamedTuple):
             if number == 0:
                 name = self.source_name if source is None else self.target_name
                 raise InvalidFileError(f"{name}: the file is empty")
-            # One side has ended; the other has this line and those that are left.
+            # One side has ended. The other side has this line and the remaining lines.
             num_sources = number if source is None else number + 1 + sum(1 for _ in sources)
             num_targets = number if target is None else number + 1 + sum(1 for _ in targets)
             raise InvalidFileError(
@@ -317,9 +320,9 @@ class Corpus(NamedTuple):
 def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpus]:
     """Opens text files in which lines with the same number are translations of each other.
 
-    The files of a pattern such as "news-*.en.gz" are the shards of one corpus. A shard's
-    translation is the file with the same text in place of the wildcards; if no names have such a
-    text in common, the order of the names decides.
+    The files of a pattern such as "news-*.en.gz" are the shards of a corpus. The translation of a
+    shard is the file that has the same text instead of the wildcards. If no two names match, files
+    are paired in the order of their names.
 
     Raises:
         ConfigError: A pattern matches no file, a file has no partner, or a pipe cannot be opened.
@@ -340,9 +343,9 @@ def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpu
 def read_lines_or_pairs(
     sources: Sequence[Path], targets: Sequence[Path] | None
 ) -> Iterable[tuple[str, str]]:
-    """Reads pairs of text files as `text_corpora` does.
+    """Reads pairs of text files like `text_corpora`.
 
-    Without target files, it reads text of one language, and all targets are empty.
+    Without target files, it reads text in a single language, and all targets are empty.
     """
     if targets is None:
         texts = read_texts(sources)
@@ -369,13 +372,13 @@ def _text_corpus(source: Path, target: Path) -> Corpus:
 
 
 def _without_partner(sources: dict[str, str], targets: dict[str, str]) -> list[str]:
-    """Returns the files without a file of the same key on the other side; see `shards_of`."""
+    """Returns the files for which the other side has no file with the same key; see `shards_of`."""
     if sources.keys() & targets.keys():
         return [
             *(file for key, file in sources.items() if key not in targets),
             *(file for key, file in targets.items() if key not in sources),
         ]
-    # Names without a common key are paired in order, so the last ones are left over.
+    # Without common keys, files are paired in order, so the last files are left over.
     num_pairs = min(len(sources), len(targets))
     return [*list(sources.values())[num_pairs:], *list(targets.values())[num_pairs:]]
 
@@ -414,15 +417,15 @@ def _paired_shard(path: Path) -> Shard:
 
 
 def tfds_corpus(name: str, split: str, data_dir: Path | None = None) -> Corpus:
-    """Opens a dataset of text pairs of tensorflow-datasets, such as "ted_hrlr_translate/pt_to_en".
+    """Opens a dataset of text pairs in tensorflow-datasets, such as "ted_hrlr_translate/pt_to_en".
 
-    Pairs come in the dataset's own order, and the dataset's information says which language is the
-    source. A dataset that is not prepared on disk yet is downloaded first. The default directory is
-    that of tensorflow-datasets (`TFDS_DATA_DIR` or `~/tensorflow_datasets`).
+    Pairs are in the order of the dataset, and the dataset's information defines the source
+    language. If the dataset is not on disk, it is downloaded first. The default directory is the
+    default of tensorflow-datasets (`TFDS_DATA_DIR` or `~/tensorflow_datasets`).
 
     Raises:
-        ConfigError: There is no such dataset, configuration or split; it does not hold pairs of
-            texts; or it is not on disk and could not be downloaded.
+        ConfigError: The dataset, configuration or split does not exist; the dataset does not
+            contain pairs of texts; or it is not on disk and could not be downloaded.
     """
     import tensorflow_datasets as tfds
     from tensorflow_datasets.core.download import downloader
