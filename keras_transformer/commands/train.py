@@ -75,7 +75,7 @@ def _add_validation_files(parser: Parser) -> None:
 
 
 def check_text_options(options: argparse.Namespace, needs_validation: bool = False) -> None:
-    """Raises a ConfigError unless the training text, and at most one validation text, is given."""
+    """Raises a ConfigError if the training text is missing, or a text is given in several ways."""
     files = (options.source, options.target, options.pairs, options.tfds)
     ways = ([True, True, False, False], [False, False, True, False], [False, False, False, True])
     if [value is not None for value in files] not in ways:

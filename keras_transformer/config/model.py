@@ -74,12 +74,12 @@ class TransformerConfig:
     Args:
         source_vocab_size: int. Size of the source vocabulary, including the padding id 0.
         target_vocab_size: int. Size of the target vocabulary, including the padding id 0.
-        num_layers: int. N, the number of layers in the encoder and in the decoder; at most 1,000.
+        num_layers: int. N, the number of layers in the encoder and in the decoder, at most 1,000.
             Defaults to 6.
-        num_encoder_layers: int or None. Number of encoder layers if it differs from `num_layers`;
+        num_encoder_layers: int or None. Number of encoder layers if it differs from `num_layers`,
             at most 1,000. A deep encoder with a shallow decoder translates faster. Defaults to
             `num_layers`.
-        num_decoder_layers: int or None. Number of decoder layers if it differs from `num_layers`;
+        num_decoder_layers: int or None. Number of decoder layers if it differs from `num_layers`,
             at most 1,000. Defaults to `num_layers`.
         d_model: int. Width of the input and output of every layer, an even number. Defaults to 512.
         d_ff: int. Width of the feed-forward network's hidden layer. Defaults to 2048.
@@ -96,33 +96,33 @@ class TransformerConfig:
         activation: str. Name of the Keras activation inside the feed-forward network. It must keep
             the width. Defaults to "relu".
         norm_first: bool. Whether to normalize before each sublayer (pre-norm) instead of after the
-            residual sum, as in the paper. Pre-norm makes training more reliable for deep models and
-            short runs. Defaults to False.
-        positions: str. "sinusoidal" (section 3.5), "tensor2tensor" (the slightly different
-            sinusoids of the authors' code and of Marian) or "learned" (Table 3, row E) positions
-            are added to the embeddings; "rotary" (Su et al. 2021, arXiv 2104.09864), "alibi" (Press
-            et al. 2022, arXiv 2108.12409) or "t5" (Raffel et al. 2020, arXiv 1910.10683) positions
-            apply to self-attention in every layer. Defaults to "sinusoidal".
+            residual sum (post-norm), as in the paper. Pre-norm makes training more reliable for
+            deep models and short training runs. Defaults to False.
+        positions: str. Position encoding. "sinusoidal" (section 3.5), "tensor2tensor" (the slightly
+            different sinusoids in the authors' code and in Marian) and "learned" (Table 3, row E)
+            are added to the embeddings. "rotary" (Su et al. 2021, arXiv 2104.09864), "alibi" (Press
+            et al. 2022, arXiv 2108.12409) and "t5" (Raffel et al. 2020, arXiv 1910.10683) are
+            applied by self-attention in every layer. Defaults to "sinusoidal".
         tie_embeddings: str. Weights to share (section 3.4): "none"; "target", the decoder's
             embedding and the output projection; or "all", which adds the encoder's embedding and
             requires the same vocabulary for both languages. Defaults to "all".
-        epsilon: float. Added to the variance or to the mean square in normalization; at most 1.
+        epsilon: float. Added to the variance or to the mean square in normalization, at most 1.
             Defaults to 1e-6.
-        attention_bias: bool. Whether the attention projections have biases. The paper has none.
+        attention_bias: bool. Whether the attention projections have biases. The paper does not use
+            them. Defaults to False.
+        logits_bias: bool. Whether the output projection has a bias. The paper does not use it.
             Defaults to False.
-        logits_bias: bool. Whether the output projection has a bias. The paper has none. Defaults to
-            False.
-        sliding_window: int or None. Window size w of restricted self-attention in the encoder and
-            the decoder: each position attends to itself and to the w - 1 positions on either side;
-            at most 1,000,000. Section 4 of the paper calls these r = 2w - 1 positions a
+        sliding_window: int or None. Window size w of restricted self-attention, at most 1,000,000.
+            Each position of the encoder and the decoder attends to itself and to the w - 1
+            positions on either side. Section 4 of the paper calls these r = 2w - 1 positions a
             neighborhood. Attention to the source is never restricted. Use it for sequences of
             thousands of tokens. Defaults to None: no window.
-        max_length: int. Maximum sequence length in tokens, including the end token; 2 to 1,000,000.
-            Defaults to 256.
+        max_length: int. Maximum sequence length in tokens, from 2 to 1,000,000, including the end
+            token. Defaults to 256.
         feed_forward_bias: bool. Whether the feed-forward networks have biases, as in the paper.
             Defaults to True.
-        normalization: str. "layer", or "rms", root mean square normalization (Zhang and Sennrich
-            2019, arXiv 1910.07467), which is cheaper. Defaults to "layer".
+        normalization: str. "layer" normalization or "rms", root mean square normalization (Zhang
+            and Sennrich 2019, arXiv 1910.07467), which is cheaper. Defaults to "layer".
         gated: bool. Whether the feed-forward networks are gated linear units (Shazeer 2020, arXiv
             2002.05202): SwiGLU with the activation "silu", GEGLU with "gelu". They have 1.5 times
             the weights, or the same number if you reduce `d_ff` to two thirds. Defaults to False.

@@ -2,7 +2,7 @@
 
     model       TransformerConfig   size and architecture of the network
     tokenizer   TokenizerConfig     tokenizer settings
-    decoding    DecodingConfig      search settings
+    decoding    DecodingConfig      translation settings
     training    TrainingConfig      training settings
     data        DataConfig          selection, weights and augmentation of the training text
 
@@ -53,8 +53,8 @@ class TokenizerConfig:
         kind: str. Tokenizer algorithm: "bpe" or "unigram" (SentencePiece) or "wordpiece", which are
             learned from the training text; or "sentencepiece", which keeps the SentencePiece model
             of an imported model. Defaults to "bpe".
-        vocab_size: int. Vocabulary size, including four special tokens and eight placeholders; 5 to
-            1,000,000. Defaults to 8000.
+        vocab_size: int. Vocabulary size from 5 to 1,000,000, including four special tokens and
+            eight placeholders. Defaults to 8000.
         shared: bool. Whether both languages share one vocabulary, as in the paper. If False, each
             language has its own vocabulary of `vocab_size` tokens, and `model.tie_embeddings` must
             be "target" or "none". Defaults to True.
@@ -97,7 +97,7 @@ def _is_term(value: object) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class DecodingConfig:
-    """Settings of the beam search (section 6.1 of the paper).
+    """Translation settings (section 6.1 of the paper).
 
     Args:
         beam_size: int. Number of hypotheses that beam search keeps at each step, at most 1,000. 1
@@ -105,17 +105,17 @@ class DecodingConfig:
         length_penalty: float. α in `log P / ((5 + length) / 6) ** α`, at most 5. Higher values lead
             to longer translations. Defaults to 0.6.
         max_extra_tokens: int. Maximum number of tokens that a translation may have beyond the
-            length of its source; at most 1,000,000. Defaults to 50.
+            length of its source, at most 1,000,000. Defaults to 50.
         forbidden_tokens: str. Tokens that never occur in a translation: "none" allows all tokens;
             "special" forbids the padding and start tokens; "unknown" also forbids the unknown
             token. Defaults to "none".
-        no_repeat_ngram_size: int. If positive, each n-gram of this size occurs at most once in a
-            translation; at most 100. Use it for models that repeat themselves. Defaults to 0, which
-            allows repeated n-grams.
-        repetition_penalty: float. Values above 1 make tokens that already occur in the translation
-            less probable; 0.01 to 100. Defaults to 1: no penalty.
-        min_length: int. Minimum number of tokens in a translation, including the end token; at most
-            1,000,000. Translations of empty sources stay empty. Defaults to 0.
+        no_repeat_ngram_size: int. Size of the n-grams that may occur only once in a translation, at
+            most 100. Use it for models that repeat themselves. Defaults to 0, which allows repeated
+            n-grams.
+        repetition_penalty: float. Penalty for tokens that already occur in the translation, from
+            0.01 to 100. Values above 1 make them less probable. Defaults to 1: no penalty.
+        min_length: int. Minimum number of tokens in a translation, at most 1,000,000, including the
+            end token. Translations of empty sources stay empty. Defaults to 0.
         shortlist: bool. Whether to build a shortlist at the end of training, which makes
             translation faster. It lists, for each source token, the target tokens that may
             translate it. If a model directory has a shortlist, search considers only these tokens.
@@ -132,9 +132,9 @@ class DecodingConfig:
         placeholder_patterns: list of str or None. Regular expressions in RE2 syntax for additional
             text to copy, such as `%[0-9]+` and `#[a-z]+#`. Requires `placeholders=True`. Defaults
             to None.
-        terms: dict or None. Maps terms to their translations; at most 5,000. A model that was
-            trained with `data.terms` is asked to use them wherever the terms are whole words.
-            Defaults to None.
+        terms: dict or None. Maps at most 5,000 terms to their translations. A model that was
+            trained with `data.terms` is asked to use these translations where the terms are whole
+            words. Defaults to None.
 
     Raises:
         ConfigError: If a value is invalid.
@@ -243,8 +243,8 @@ class TrainingConfig:
             validation text by `validate_by`. The better of the two is used for translation, and the
             log says which. Must be 0 if `average_best` is positive. Defaults to 5.
         average_best: int. Number of best checkpoints to keep, and to average instead of the most
-            recent ones. Defaults to 0.
-        seed: int. Random seed for the initial weights, the order of the text and dropout; at most
+            recent checkpoints. Defaults to 0.
+        seed: int. Random seed for the initial weights, the order of the text and dropout, at most
             4,294,967,295. Defaults to 1.
 
     Raises:
@@ -326,19 +326,19 @@ class AugmentConfig:
     other. URLs, tags and everything else that `decoding.placeholders` covers stay unchanged.
 
     Args:
-        upper_case: float. Share in UPPER CASE on both sides. Defaults to 0.
-        title_case: float. Share in Title Case on both sides. Defaults to 0.
-        lower_case: float. Share in lower case in the source. The target keeps its case. Defaults to
-            0.
-        no_final_punctuation: float. Share without a full stop, question mark or exclamation mark at
-            the end of both sides. Defaults to 0.
-        typos: float. Share with typing errors in the source: in one of ten words, and in at least
-            one word, letters are swapped, dropped, doubled or replaced by a neighbor on the
-            keyboard. Defaults to 0.
-        spaces: float. Share with spacing errors in the source: one of ten spaces, and at least one
-            space, is doubled or missing. Defaults to 0.
-        emoji: float. Share with the same emoji at the beginning or the end of both sides. Defaults
-            to 0.
+        upper_case: float. Share of pairs in UPPER CASE on both sides. Defaults to 0.
+        title_case: float. Share of pairs in Title Case on both sides. Defaults to 0.
+        lower_case: float. Share of pairs with the source in lower case. The target keeps its case.
+            Defaults to 0.
+        no_final_punctuation: float. Share of pairs without a full stop, question mark or
+            exclamation mark at the end of both sides. Defaults to 0.
+        typos: float. Share of pairs with typing errors in the source: in about one of ten words,
+            but at least in one word, letters are swapped, dropped, doubled or replaced by a
+            neighbor on the keyboard. Defaults to 0.
+        spaces: float. Share of pairs with spacing errors in the source: about one of ten spaces,
+            but at least one space, is doubled or missing. Defaults to 0.
+        emoji: float. Share of pairs with the same emoji at the beginning or the end of both sides.
+            Defaults to 0.
 
     Raises:
         ConfigError: If a value is invalid.
@@ -395,8 +395,8 @@ class DataConfig:
         normalize: str or None. Unicode normalization (UAX #15) of every text, in training and
             translation: "nfc", "nfkc" or "none". "nfc" joins a letter and its accents into one
             character, as most programs write them. "nfkc" also replaces half-width and full-width
-            forms, ligatures and circled numbers by plain characters, so translations contain none
-            of them. "none" leaves text unchanged. Text behind placeholders is never changed.
+            forms, ligatures and circled numbers by plain characters, so that translations do not
+            contain them. "none" leaves text unchanged. Spans of placeholders are never changed.
             Defaults to None: a new model uses "nfc", and a training run that is resumed or starts
             from a model uses that model's normalization.
         scores: list of str or None. For each corpus, a file with one number per pair, such as the
@@ -407,7 +407,7 @@ class DataConfig:
         min_characters: int or None. Removes pairs with a shorter side. Defaults to None.
         max_characters: int or None. Removes pairs with a longer side. Defaults to None.
         max_length_ratio: float or None. Removes pairs whose longer side has more than this many
-            times the characters of the shorter side; at least 1. Defaults to None.
+            times the characters of the shorter side. Must be at least 1. Defaults to None.
         source_script: str or None. Unicode script of the source language, such as "Latin", or a
             comma-separated list, such as "Han, Hiragana, Katakana". Removes pairs with too few
             letters in this script. Defaults to None.

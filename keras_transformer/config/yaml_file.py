@@ -143,7 +143,7 @@ def yaml_of(sections: Mapping[str, object]) -> str:
 
 
 def parse_value(text: str) -> Any:
-    """Reads one YAML value, such as `256`, `5e-4`, `null` or `relu`."""
+    """Reads a YAML value, such as `256`, `5e-4`, `null` or `relu`."""
     try:
         return _parse(text)
     except yaml.MarkedYAMLError as error:
