@@ -229,8 +229,8 @@ class Parser(argparse.ArgumentParser):
     def add_tag(self) -> None:
         default = "the model's decoding.tag"
         help = (
-            f"tag to put in front of every source, such as '>>de<<', from the vocabulary (default: "
-            f"{default})"
+            f"tag in front of every source, such as '>>de<<'; it must be in the vocabulary "
+            f"(default: {default})"
         )
         self.add_option("--tag", tag, "TAG", help)
 

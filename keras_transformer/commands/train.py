@@ -47,8 +47,8 @@ def _add_text_options(parser: Parser) -> None:
         )
     with parser.group(
         "validation text",
-        "Use --valid-source and --valid-target, or --valid-pairs, --valid-fraction or "
-        "--valid-size. Datasets of --tfds have their own validation text.",
+        "Use --valid-source and --valid-target, or --valid-pairs, or --valid-fraction, or "
+        "--valid-size. A --tfds dataset has its own validation text.",
     ):
         _add_validation_files(parser)
         help = "hold out this share of the training text, selected by a hash of each pair"

@@ -73,7 +73,7 @@ def add_translate_options(parser: Parser) -> None:
     parser.add_option(
         "--prefix", existing_file, "FILE", "prefixes of the translations, one per line"
     )
-    parser.add_flag("--documents", "split each line into sentences and translate every sentence")
+    parser.add_flag("--documents", "split each line into sentences before translation")
     help = (
         "language of --documents as a BCP 47 tag, such as de or zh-Hant; its abbreviations do not "
         "end a sentence (default: abbreviations of all languages, unless they are words in "
@@ -286,7 +286,7 @@ def run_plot(options: argparse.Namespace) -> None:
 def add_serve_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de"
     parser.add_option("--model-dir", directory, "DIR", "the model directory")
-    help = "SavedModel from export, instead of --model-dir: directory of all versions or of one"
+    help = "SavedModel from export, instead of --model-dir: the folder of a version, or its parent"
     parser.add_option("--servable", existing_directory, "DIR", help)
     port = functools.partial(non_negative_int, at_most=65_535)
     help = "port; 0 selects a free port (default: 8501)"
