@@ -53,8 +53,8 @@ class TokenizerConfig:
         kind: str. Tokenizer algorithm: "bpe" or "unigram" (SentencePiece) or "wordpiece", which are
             learned from the training text; or "sentencepiece", which keeps the SentencePiece model
             of an imported model. Defaults to "bpe".
-        vocab_size: int. Vocabulary size from 5 to 1,000,000, including four special tokens and
-            eight placeholders. Defaults to 8000.
+        vocab_size: int. Vocabulary size from 5 to 1,000,000, including four special tokens, eight
+            placeholders, and the pieces for `data.tags` and `data.terms`. Defaults to 8000.
         shared: bool. Whether both languages share one vocabulary, as in the paper. If False, each
             language has its own vocabulary of `vocab_size` tokens, and `model.tie_embeddings` must
             be "target" or "none". Defaults to True.

@@ -171,7 +171,11 @@ class ModelDir:
             temporary.write_text(yaml_of(sections), encoding="utf-8")
 
     def weights_path(self) -> pathlib.Path:
-        """Returns the path of the weights for translation: the average or the best weights."""
+        """Returns the path of the weights for translation.
+
+        These are the average of checkpoints if it exists, otherwise the best weights, otherwise the
+        newest checkpoint.
+        """
         return self._weights_paths()[0]
 
     def _weights_paths(self) -> list[pathlib.Path]:
