@@ -1,5 +1,4 @@
-"""The commands that score: `evaluate` a model, `score` translations by a model, `compare` several
-systems."""
+"""The commands for evaluation: `evaluate`, `score` and `compare`."""
 
 import argparse
 import itertools
@@ -53,7 +52,7 @@ def add_evaluate_options(parser: Parser) -> None:
 
 
 def run_evaluate(options: argparse.Namespace) -> None:
-    """Print BLEU and chrF of the translations of a file."""
+    """Translate a file and print BLEU and chrF."""
     from keras_transformer.training.bleu import choose_tokenizer, make_bleu
     from keras_transformer.training.text.corpus import read_pairs
     from keras_transformer.training.text.text_files import name_of
@@ -62,7 +61,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
     pairs = read_pairs(options.source, options.reference)
     translator = load_translator(trained)
     tokenize = options.tokenize or choose_tokenizer(pairs.target)
-    # A missing package is known before the model has translated for minutes.
+    # Report a missing package before translating, which may take minutes.
     make_bleu(tokenize)
     from keras_transformer.training.comparison.compare import MAX_SENTENCES, System, compare
     from keras_transformer.training.evaluate import count_terms, evaluate
@@ -111,14 +110,14 @@ def add_score_options(parser: Parser) -> None:
         "--reverse-model-dir",
         directory,
         "DIR",
-        "a model of the opposite direction: print instead how well both models agree that the "
-        "pair is a translation, by dual conditional cross-entropy; above 0 and at most 1",
+        "model directory for the opposite direction; prints dual conditional cross-entropy scores "
+        "instead, above 0 and at most 1, which are high if both models find a pair probable",
     )
     parser.add_json()
 
 
 def run_score(options: argparse.Namespace) -> None:
-    """Print the log probability of each given translation."""
+    """Print the log probability of given translations."""
     import numpy as np
 
     from keras_transformer.training.text.corpus import read_pairs
@@ -127,7 +126,7 @@ def run_score(options: argparse.Namespace) -> None:
     trained = read_trained(options.model_dir, options)
     reverse_trained = None
     if options.reverse_model_dir is not None:
-        # --tag is for the other direction.
+        # --tag applies only to the forward model.
         reverse_trained = read_trained(options.reverse_model_dir, argparse.Namespace())
     pairs = read_pairs(options.source, options.target)
     translator = load_translator(trained)
@@ -159,14 +158,14 @@ def run_score(options: argparse.Namespace) -> None:
 
 def add_compare_options(parser: Parser) -> None:
     parser.example = "--source test.en --reference test.de --model-dir models/a models/b"
-    help = "sentences, one per line: a file for each test set"
+    help = "sentences, one per line; a file for each test set"
     parser.add_paths("--source", help, required=True, check=existing_file)
-    help = "their translations by people, in the same order of test sets"
+    help = "reference translations, in the same order of test sets"
     parser.add_paths("--reference", help, required=True, check=existing_file)
-    help = "model directories, which translate --source"
+    help = "model directories to translate --source with"
     parser.add_paths("--model-dir", help, check=directory, metavar="DIR")
     help = (
-        "translations of --source by any program: for each system a file for each test set, in "
+        "translations of --source by any program; for each system, a file for each test set, in "
         "the same order"
     )
     parser.add_paths("--hypotheses", help, check=existing_file)
@@ -184,16 +183,16 @@ def add_compare_options(parser: Parser) -> None:
     parser.add_search()
     parser.add_terms()
     parser.epilog = (
-        "All systems are compared with the first one; model directories come before files. "
-        "Two systems on two test sets: --source val.en test.en --reference val.de test.de "
+        "All systems are compared with the first system. Model directories come before files. "
+        "For two systems on two test sets: --source val.en test.en --reference val.de test.de "
         "--hypotheses a.val.de "
         "a.test.de b.val.de b.test.de."
     )
 
 
 def run_compare(options: argparse.Namespace) -> None:
-    """Compare translations of several models or files: BLEU and chrF with significance, and common
-    errors."""
+    """Compare translations of several models or files by BLEU and chrF with significance tests, and
+    by common errors."""
     model_dirs, hypotheses = options.model_dir or [], options.hypotheses or []
     if not (model_dirs or hypotheses):
         raise ConfigError("nothing to compare: give --model-dir, --hypotheses or both")
@@ -226,12 +225,12 @@ def run_compare(options: argparse.Namespace) -> None:
         source: read_pairs(source, reference)
         for source, reference in zip(options.source, options.reference, strict=True)
     }
-    # What is wrong with a system or a test set is known before a model has translated for minutes.
+    # Check all systems and test sets before translating, which may take minutes.
     for pairs in test_sets.values():
         require_comparable(pairs)
     files = [
         [
-            # Do not read the sources again: they may come through a pipe.
+            # Reuse the sources, which may come from a pipe.
             System(
                 path,
                 [
@@ -248,7 +247,7 @@ def run_compare(options: argparse.Namespace) -> None:
     references = itertools.chain.from_iterable(pairs.target for pairs in test_sets.values())
     tokenize = options.tokenize or choose_tokenizer(references)
     make_bleu(tokenize)
-    # Each system has its translations of every test set.
+    # For each system, its translations of every test set.
     translated = (
         _translated(load_translator(model), str(model.model_dir.path), test_sets)
         for model in models
@@ -274,7 +273,7 @@ def run_compare(options: argparse.Namespace) -> None:
     if options.output:
         with replacing(options.output) as temporary:
             report = write_reports(comparisons, _FORMATS[pathlib.Path(options.output).suffix])
-            # The name of a file need not be UTF-8, the report must be.
+            # The report must be UTF-8, but file names may not be.
             temporary.write_text(report, "utf-8", errors="replace")
     write_lines(
         write_reports(comparisons, "json" if options.json else "text").rstrip("\n").split("\n")

@@ -1,4 +1,4 @@
-"""The commands that exchange models with other programs: `export` and `import`."""
+"""The commands for models of other programs: `export` and `import`."""
 
 import argparse
 import importlib.util
@@ -32,45 +32,49 @@ _log = logging.getLogger(__name__)
 def add_export_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --output servable/en-de"
     parser.add_model_dir()
-    help = "the directory in which the next version is written"
+    help = "directory for the exported model; the next version is written there"
     parser.add_option("--output", output_directory, "DIR", help, required=True)
     formats = ("saved-model", "ctranslate2", "hugging-face", "onnx")
-    help = "what to write (default: saved-model)"
+    help = "output format (default: saved-model)"
     parser.add_argument("--format", choices=formats, default="saved-model", help=help)
     parser.add_precision(
-        "bfloat16 halves the size of the weights, and is faster on processors with instructions "
-        "for it; int8-weights "
-        "takes a quarter of the size, and computes in float32 (default: float32)",
+        "bfloat16 halves the size of the weights and is faster on processors with bfloat16 "
+        "instructions; int8-weights "
+        "reduces the size to a quarter and computes in float32 (default: float32)",
     )
     parser.add_search()
     parser.add_terms(keep=True)
     with parser.group("SavedModel"):
         names = typing.get_args(SignatureName)
         default = "all; translate_with_tag if the vocabulary has tags"
-        help = f"what the SavedModel answers: {', '.join(names)} (default: {default})"
+        help = f"signatures of the SavedModel: {', '.join(names)} (default: {default})"
         parser.add_argument("--signatures", nargs="+", choices=names, metavar="NAME", help=help)
         by_name = [name for name in names if name != "serving_default"]
-        help = "the signature for requests that do not name one (default: translate)"
+        help = "signature for requests without a signature name (default: translate)"
         parser.add_argument(
             "--serving-default", choices=by_name, default="translate", metavar="NAME", help=help
         )
         parser.add_flag(
-            "--no-verify", "publish the SavedModel without comparing its answers in a new process"
+            "--no-verify", "do not verify the outputs of the SavedModel in a new process"
         )
         parser.add_flag(
             "--compile",
-            "let the server compile searches, which makes short texts faster; it must be started "
+            "let TensorFlow Serving compile the search, which makes short texts faster; start it "
             "with --xla_cpu_compilation_enabled=true",
         )
         parser.add_search_shapes("1 16")
     with parser.group("model card"):
-        help = "such as en-de; documents are divided by the rules of the first (default: unknown)"
+        help = (
+            "source and target language, such as en-de; the rules of the source language split "
+            "documents into sentences (default: unknown)"
+        )
         parser.add_option("--languages", languages, "PAIR", help)
-        parser.add_option("--license", text_not_empty, "NAME", "of the weights (default: unknown)")
+        help = "license of the weights (default: unknown)"
+        parser.add_option("--license", text_not_empty, "NAME", help)
 
 
 def run_export(options: argparse.Namespace) -> None:
-    """Write a SavedModel for TensorFlow Serving, or a model for CTranslate2, ONNX or Hugging
+    """Export a model as a SavedModel for TensorFlow Serving, or for CTranslate2, ONNX or Hugging
     Face."""
     check_needs(options, SEARCH_SHAPES, "compile")
     if options.format == "saved-model":
@@ -124,7 +128,7 @@ def _facts(options: argparse.Namespace, model_dir: "ModelDir") -> "Facts":
 
 
 def _describe_training(model_dir: "ModelDir") -> str | None:
-    """The text of the training run and its updates, if the model directory has them."""
+    """Returns a description of the training steps and text, or None if it is not available."""
     from keras_transformer.training.run.state import read_progress
 
     try:
@@ -139,7 +143,7 @@ def _describe_training(model_dir: "ModelDir") -> str | None:
 
 
 def _check_saved_model_options(options: argparse.Namespace) -> None:
-    """Refuses options of SavedModels that another format has no place for."""
+    """Raises a ConfigError for options that only apply to SavedModels."""
     given = f"must not be given with --format {options.format}"
     if options.precision != "float32":
         raise ConfigError(
@@ -172,7 +176,7 @@ def _check_saved_model_options(options: argparse.Namespace) -> None:
             )
         if options.languages or options.license:
             raise ConfigError(f"--languages and --license {given}: its files have no card")
-        # The extras of these formats have their names.
+        # Formats and extras have the same names.
         for name in EXTRAS[options.format]:
             if importlib.util.find_spec(name) is None:
                 raise MissingPackageError(
@@ -185,13 +189,13 @@ def add_import_options(parser: Parser) -> None:
     parser.example = "--from opus-mt-en-de --model-dir models/en-de"
     parser.add_model_dir()
     parser.add_option(
-        "--from", existing_directory, "DIR", "the folder that holds the model", required=True
+        "--from", existing_directory, "DIR", "folder with the model to import", required=True
     )
 
 
 def run_import(options: argparse.Namespace) -> None:
-    """Convert a model of Marian, or of Hugging Face's port of it, to a model directory."""
+    """Convert a Marian model, or its Hugging Face version, to a model directory."""
     with tensorflow_backend():
         from ..pretrained import import_model
-    # `from` is a keyword of Python.
+    # `options.from` is not valid, because `from` is a Python keyword.
     write_lines([str(import_model(getattr(options, "from"), options.model_dir))])

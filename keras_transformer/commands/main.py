@@ -1,7 +1,7 @@
-"""The command line: chooses a command, and turns errors into one line.
+"""The command line, which runs a command and prints errors as a single line.
 
-Commands import nothing heavy before their arguments are checked: `--help` and most mistakes are
-answered at once.
+Commands import nothing heavy before their arguments are checked, so that `--help` and most mistakes
+are fast.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from .options import Parser, check_options
 
 class Command(NamedTuple):
     add_options: Callable[[Parser], None]
-    run: Callable[[argparse.Namespace], None]  # its docstring is the command's summary
+    run: Callable[[argparse.Namespace], None]  # The docstring is the summary in the help.
 
 
 GROUPS = {
@@ -37,7 +37,7 @@ GROUPS = {
         "synthesize": Command(synthesis.add_synthesize_options, synthesis.run_synthesize),
         "augment": Command(synthesis.add_augment_options, synthesis.run_augment),
     },
-    "Translate, look and compare": {
+    "Translate and evaluate": {
         "translate": Command(translate.add_translate_options, translate.run_translate),
         "evaluate": Command(evaluate.add_evaluate_options, evaluate.run_evaluate),
         "score": Command(evaluate.add_score_options, evaluate.run_score),
@@ -45,14 +45,14 @@ GROUPS = {
         "plot": Command(translate.add_plot_options, translate.run_plot),
         "serve": Command(translate.add_serve_options, translate.run_serve),
     },
-    "Exchange models": {
+    "Export and import models": {
         "export": Command(export.add_export_options, export.run_export),
         "import": Command(export.add_import_options, export.run_import),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
-# Earlier names, which still work.
+# Former names, which still work.
 RENAMED = {
     "align": "build-shortlist",
     "backtranslate": "synthesize",
@@ -63,11 +63,11 @@ RENAMED = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a command; a user's mistake prints one line to standard error and exits with 1 or 2."""
+    """Runs a command. User errors print a line to standard error and exit with code 1 or 2."""
     occupy_closed_streams()
     show_log()
     options = _parse(arguments)
-    # TensorFlow logs its CPU kernels and missing GPUs otherwise.
+    # Otherwise, TensorFlow logs its CPU kernels and missing GPUs.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         check_options(options)
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options of a command, its name (`command`), and the checks of their values (`checks`)."""
+    """Returns the options with the command's name (`command`) and their checks (`checks`)."""
     parser = Parser(
         prog="keras-transformer",
         usage="keras-transformer COMMAND ...",
@@ -111,7 +111,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _list_of_commands() -> str:
-    """The commands by group, each with its summary. argparse has no groups of commands."""
+    """Returns the commands with summaries by group, because argparse has no groups of commands."""
     lines = []
     for title, commands in GROUPS.items():
         lines += ["", f"{title}:"]
@@ -119,12 +119,12 @@ def _list_of_commands() -> str:
             summary = f"  {name:<16}{command.run.__doc__}"
             lines += textwrap.wrap(summary, width=76, subsequent_indent=18 * " ")
     return "\n".join(
-        [*lines[1:], "", "keras-transformer COMMAND --help describes the options of a command."]
+        [*lines[1:], "", "keras-transformer COMMAND --help shows the options of a command."]
     )
 
 
 def _message(error: Exception) -> str | None:
-    """Returns the message for an error of the user or the machine; None for a bug."""
+    """Returns the message for an error of the user or the machine, or None for a bug."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     if isinstance(error, Error | OSError):
@@ -133,9 +133,9 @@ def _message(error: Exception) -> str | None:
     if isinstance(error, MemoryError) or (
         tensorflow and isinstance(error, tensorflow.errors.ResourceExhaustedError)
     ):
-        # The other lines say where in TensorFlow it happened.
+        # The other lines name the location in TensorFlow.
         first_line = str(error).partition("\n")[0]
-        # TensorFlow counts the disk among its resources.
+        # TensorFlow reports a full disk as an exhausted resource too.
         if os.strerror(errno.ENOSPC) in first_line:
             return f"the disk is full: {first_line}"
         return f"out of memory: {first_line}" if first_line else "out of memory"

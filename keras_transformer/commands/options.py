@@ -1,5 +1,4 @@
-"""The options of commands: their parser, checks of their values, and the options that several
-commands have."""
+"""Option parser, checks of option values, and options that several commands share."""
 
 import argparse
 import contextlib
@@ -26,10 +25,11 @@ from ..config import search_options
 from ..config.values import BLEU_TOKENIZERS, Precision, PrecisionOrAuto, tag
 from ..errors import ConfigError, StreamError
 
-# A function of an option's name and value, which returns the value or raises a ConfigError.
+# A function that takes the name and the value of an option, and returns the value or raises a
+# ConfigError.
 Check = Callable[[str, Any], Any]
 
-# NumPy takes seeds of 32 bits.
+# NumPy seeds have at most 32 bits.
 seed = functools.partial(non_negative_int, at_most=2**32 - 1)
 
 
@@ -45,14 +45,14 @@ def existing_file(name: str, path: str) -> str:
 
 
 def input_text(name: str, path: str) -> str:
-    """Checks a path of texts: a file, a pattern of files or standard input."""
+    """Checks a path of text: a file, a pattern for several files, or standard input."""
     rule = "a file that exists, a pattern of files such as 'news-*.en.gz', or - for standard input"
     require(path == "-" or _is_file(path) or glob.has_magic(path), name, rule, path)
     return path
 
 
 def directory(name: str, path: str) -> str:
-    """Checks the path of a directory, which need not exist."""
+    """Checks the path of a directory, which does not have to exist."""
     text_not_empty(name, path)
     require(os.path.isdir(path) or not os.path.exists(path), name, "a directory", path)
     return path
@@ -68,14 +68,14 @@ def output_directory(name: str, path: str) -> str:
 
 
 def servable_path(name: str, path: str) -> str:
-    """Checks the path of a SavedModel, which TensorFlow reads as a pattern."""
+    """Checks that the path of a SavedModel has no wildcards, which TensorFlow would expand."""
     is_literal = not set("*?[\\") & set(directory(name, path))
     require(is_literal, name, "a path without any of * ? [ \\", path)
     return path
 
 
 def output_name(name: str, path: str) -> str:
-    """Checks the beginning of the paths of several files."""
+    """Checks the common prefix of the paths of several files."""
     has_name = os.path.basename(text_not_empty(name, path)) != ""
     require(has_name, name, "a path that ends in a name", path)
     return path
@@ -92,17 +92,16 @@ def languages(name: str, value: str) -> str:
     return value
 
 
-# What the help says of options for texts.
+# Help for options with text files.
 ONE_PER_LINE = (
-    "one per line; .gz, .xz and .zst files are decompressed; a pattern in quotes "
-    "stands for several files"
+    "one per line; .gz, .xz and .zst files are decompressed; a pattern in quotes matches several "
+    "files"
 )
-# The options that need --sample.
+# Options that need --sample.
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
-# The options that need --compile.
+# Options that need --compile.
 SEARCH_SHAPES = ("compile_lengths", "compile_batches")
-# A program is compiled for each length and number of texts, and all of it is computed for each
-# batch.
+# Limits for compiled shapes, because every batch is padded to its shape.
 _MAX_COMPILED_LENGTH = 1024
 _MAX_COMPILED_BATCH = 256
 
@@ -112,22 +111,20 @@ def _is_file(path: str) -> bool:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose options have checks, as the fields of a configuration do, and are listed in
-    groups."""
+    """Argument parser with checks of option values, option groups and an example in the help."""
 
-    example = ""  # of a command: its arguments, with which the help ends
+    example = ""  # Arguments in the example at the end of a command's help.
     _group: argparse._ArgumentGroup | None = None
 
     def __init__(self, **arguments: Any) -> None:
-        # Refuse prefixes of options: they are typing mistakes, or may name another option in a
-        # later release.
+        # Reject prefixes of options, which may be typing errors or become ambiguous later.
         super().__init__(**arguments, allow_abbrev=False)
         self.checks: dict[str, Check] = {}
         self.set_defaults(checks=self.checks)
 
     @contextlib.contextmanager
     def group(self, title: str, description: str | None = None) -> Iterator[None]:
-        """The help lists the options that are added in the block under this title."""
+        """Lists the options that are added in the block under a title in the help."""
         self._group = self.add_argument_group(title, description)
         yield
         self._group = None
@@ -149,10 +146,13 @@ class Parser(argparse.ArgumentParser):
         """Adds an option with a value.
 
         Args:
-            check: function of the option's name and its value, such as `positive_int`, which
-                `check_options` calls once all options are parsed.
-            type: what the option's text is turned into: `str`, `int` or `float`.
-            **arguments: further arguments of `add_argument`.
+            name: name of the option, such as "--model-dir".
+            check: function that takes the name and the value of the option, such as `positive_int`.
+                `check_options` calls it after all options are parsed.
+            metavar: name of the value in the help.
+            help: description of the option.
+            type: type of the value: `str`, `int` or `float`. Defaults to `str`.
+            **arguments: additional arguments of `add_argument`.
         """
         self.checks[name] = check
         self.add_argument(name, type=type, metavar=metavar, help=help, **arguments)
@@ -163,7 +163,7 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         if not self.example:
             return super().format_help()
-        # Not part of the epilog: argparse would wrap the command at hyphens.
+        # The example is not in the epilog, because argparse would break the command at hyphens.
         example = f"{self.prog} {self.example}"
         lines = textwrap.wrap(example, width=76, subsequent_indent="    ", break_on_hyphens=False)
         return super().format_help() + "\nexample:\n  " + " \\\n  ".join(lines) + "\n"
@@ -173,7 +173,7 @@ class Parser(argparse.ArgumentParser):
             2, f"{self.prog}: error: {' '.join(message.splitlines())} (see {self.prog} --help)\n"
         )
 
-    # Options that several commands have.
+    # Options that several commands share.
 
     def add_model_dir(self) -> None:
         self.add_option("--model-dir", directory, "DIR", "the model directory", required=True)
@@ -186,46 +186,51 @@ class Parser(argparse.ArgumentParser):
         check: Check = input_text,
         metavar: str = "FILE",
     ) -> None:
-        """Adds an option for one or several paths, by default of texts, which may be given several
-        times."""
+        """Adds an option for paths, by default of text files, which can be repeated."""
         self.add_option(name, check, metavar, help, nargs="+", action="extend", required=required)
 
     def add_json(self) -> None:
-        self.add_flag("--json", "print one JSON object")
+        self.add_flag("--json", "print a JSON object")
 
     def add_search(self) -> None:
         with self.group("search"):
             help = (
-                "hypotheses in each step, up to 1,000; 1 is greedy search (default: "
-                "decoding.beam_size of the model)"
+                "number of hypotheses, at most 1,000; 1 is greedy search (default: the model's "
+                "decoding.beam_size)"
             )
             self.add_option("--beam-size", search_options.beam_size, "N", help, type=int)
             help = (
-                "0 to 5; higher for longer translations (default: decoding.length_penalty of "
-                "the model)"
+                "0 to 5; higher values lead to longer translations (default: the model's "
+                "decoding.length_penalty)"
             )
             self.add_option(
                 "--length-penalty", search_options.length_penalty, "ALPHA", help, type=float
             )
             self.add_flag(
-                "--no-shortlist", "search all tokens although the model directory has a shortlist"
+                "--no-shortlist", "search all tokens even if the model directory has a shortlist"
             )
             self.add_tag()
 
     def add_search_shapes(self, batch_sizes: str) -> None:
-        """Adds the options for the shapes of compiled searches; `--compile` is another option."""
+        """Adds the options for the shapes of a compiled search, besides `--compile`."""
         length = functools.partial(positive_int, at_most=_MAX_COMPILED_LENGTH)
         batch = functools.partial(positive_int, at_most=_MAX_COMPILED_BATCH)
-        help = "source tokens that are padded to, with --compile (default: 16 24 32 48 64)"
+        help = (
+            "source lengths for --compile, in tokens; texts are padded to the next length "
+            "(default: 16 24 32 48 64)"
+        )
         self.add_option("--compile-lengths", length, "N", help, type=int, nargs="+")
-        help = f"texts of a batch that are padded to, with --compile (default: {batch_sizes})"
+        help = (
+            "batch sizes for --compile, in texts; batches are padded to the next size "
+            f"(default: {batch_sizes})"
+        )
         self.add_option("--compile-batches", batch, "N", help, type=int, nargs="+")
 
     def add_tag(self) -> None:
-        default = "decoding.tag of the model"
+        default = "the model's decoding.tag"
         help = (
-            f"a tag of the vocabulary, such as '>>de<<', to begin every source with (default: "
-            f"{default})"
+            f"tag in front of every source, such as '>>de<<'; it must be in the vocabulary "
+            f"(default: {default})"
         )
         self.add_option("--tag", tag, "TAG", help)
 
@@ -233,70 +238,68 @@ class Parser(argparse.ArgumentParser):
         with self.group("terms"):
             if keep:
                 help = (
-                    "terms to keep as they are, one per line; the model was trained with "
-                    "decoding.placeholders=true"
+                    "terms to copy to the translation unchanged, one per line; needs a model that "
+                    "was trained with decoding.placeholders=true"
                 )
                 self.add_option("--keep", existing_file, "FILE", help)
             help = (
-                "a glossary: a term, a tab and its translation in each line; the model was "
-                "trained with data.terms"
+                "glossary with a term, a tab and its translation in each line; needs a model that "
+                "was trained with data.terms"
             )
             self.add_option("--terms", existing_file, "FILE", help)
 
     def add_overwrite(self) -> None:
-        self.add_flag("--overwrite", "replace files that exist already")
+        self.add_flag("--overwrite", "overwrite existing files")
 
     def add_tokenize(self) -> None:
         help = (
-            "sacreBLEU's tokenizer for BLEU; none for files that are already tokenized (default: "
-            "the one for the script of the references, 13a where words have spaces between them)"
+            "sacreBLEU tokenizer for BLEU; none for files that are already tokenized (default: "
+            "chosen by the script of the references, 13a for scripts with spaces between words)"
         )
         self.add_argument("--tokenize", choices=BLEU_TOKENIZERS, help=help)
 
     def add_precision(self, help: str | None = None) -> None:
-        """Adds the precision: "auto" unless another help describes those from which a user has to
-        choose."""
+        """Adds the precision. It defaults to "auto", or to "float32" if `help` is given."""
         help_for_auto = (
             "auto is bfloat16 on CPUs with AMX and on GPUs of compute capability 8.0 and later, "
             "otherwise float32; "
             "int8-weights computes in "
-            "float32 with rounded weights, as a SavedModel of this precision does (default: auto)"
+            "float32 with rounded weights, like a SavedModel of this precision (default: auto)"
         )
         self.add_argument(
             "--precision",
             choices=typing.get_args(Precision if help else PrecisionOrAuto),
             default="float32" if help else "auto",
-            # "int8" is the earlier name of "int8-weights".
+            # "int8" is the former name of "int8-weights".
             type=lambda value: "int8-weights" if value == "int8" else value,
             help=help or help_for_auto,
         )
 
     def add_sampling(self) -> None:
         with self.group(
-            "sampling", "Draw translations at random instead of searching for the best."
+            "sampling", "Sample translations at random instead of searching for the best."
         ):
-            self.add_flag("--sample", "draw; the other options of this group need it")
-            help = "above 1 for more variety, below 1 for less (default: 1)"
+            self.add_flag("--sample", "sample translations; required for the options below")
+            help = "values above 1 increase variety, values below 1 reduce it (default: 1)"
             self.add_option("--temperature", search_options.temperature, "T", help, type=float)
-            help = "draw from the K most probable tokens (default: all)"
+            help = "sample from the K most probable tokens (default: all)"
             self.add_option("--top-k", search_options.top_k, "K", help, type=int)
             help = (
-                "draw from the most probable tokens that have the probability P together "
+                "sample from the most probable tokens with a cumulative probability of P "
                 "(default: 1)"
             )
             self.add_option("--top-p", search_options.top_p, "P", help, type=float)
-            help = "seed of the random numbers (default: 0)"
+            help = "random seed (default: 0)"
             self.add_option("--seed", seed, "N", help, type=int)
 
 
 def check_outputs(
     options: argparse.Namespace, paths: Iterable[str], state: Iterable[str] = ()
 ) -> None:
-    """Checks the files that a command will write: none may be an input or a file of a model
-    directory, and none may exist without --overwrite.
+    """Checks that a command does not overwrite inputs, model directories or existing files.
 
-    If one of the files `state` exists, which say themselves whose they are, the others may exist
-    too.
+    Existing files are allowed with --overwrite, or if a file in `state` exists. State files contain
+    the settings of the command that wrote them.
     """
     from ..model_dir import ModelDir
 
@@ -332,11 +335,11 @@ def check_outputs(
 
 
 def _require_writable(path: str) -> None:
-    """Raises a ConfigError if a file cannot be written, before any work is done for it."""
+    """Raises a ConfigError if a file cannot be written, before any work is done."""
     if os.path.isdir(path):
         raise ConfigError(f"{path}: this is a directory; give the path of a file")
     folder = os.path.dirname(os.path.abspath(path))
-    # Folders that are missing are made.
+    # Missing folders will be created, so check the first folder that exists.
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder):
@@ -346,17 +349,18 @@ def _require_writable(path: str) -> None:
 
 
 def check_needs(options: argparse.Namespace, names: Iterable[str], needed: str) -> None:
-    """Raises a ConfigError if one of several options is given, but not another one that they
-    need."""
+    """Raises a ConfigError if any of the options `names` is given without the option `needed`."""
     for name in names:
         if getattr(options, name) is not None and not getattr(options, needed):
             raise ConfigError(f"--{name.replace('_', '-')} needs --{needed}")
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Checks the values of options, that standard input is read once, and that standard output is
-    not closed."""
-    # Before all other checks, because the operating system takes no such path.
+    """Checks the values of options and the use of standard input and output.
+
+    Standard input can be read only once, and standard output must not be closed.
+    """
+    # Check for invalid text first, because the operating system does not accept it in paths.
     for name, values in vars(options).items():
         for value in values if isinstance(values, list) else [values]:
             if isinstance(value, str):
@@ -371,13 +375,13 @@ def check_options(options: argparse.Namespace) -> None:
     ]
     if len(from_input) > 1:
         raise ConfigError(f"standard input can be read only once; received {', '.join(from_input)}")
-    # A training run writes nothing to it.
+    # Training writes nothing to standard output.
     if sys.stdout is None and (options.command != "train" or options.print_config):
         raise StreamError("standard output is closed")
 
 
 def _given(options: argparse.Namespace) -> list[tuple[str, Any]]:
-    """The values of options that have checks, each with the option's name."""
+    """Returns pairs of name and value for the given options that have checks."""
     values = {
         name: getattr(options, name.removeprefix("--").replace("-", "_")) for name in options.checks
     }

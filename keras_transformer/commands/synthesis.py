@@ -1,4 +1,4 @@
-"""The commands that write pairs to train on, or to test with: `synthesize` and `augment`."""
+"""The commands that write training or test pairs: `synthesize` and `augment`."""
 
 import argparse
 import contextlib
@@ -21,53 +21,50 @@ from .options import (
 from .trained import check_n_best, load_translator, read_trained, sampling_of
 
 _SHARES = {
-    "upper_case": "UPPER CASE, on both sides",
-    "title_case": "Title Case, on both sides",
-    "lower_case": "lower case, in the source",
-    "no_final_punctuation": "no punctuation at the end, on both sides",
-    "typos": "typing errors in the source, in one of ten words",
-    "spaces": "doubled and missing spaces in the source, one of ten",
-    "emoji": "the same emoji on both sides",
+    "upper_case": "share of lines in UPPER CASE on both sides",
+    "title_case": "share of lines in Title Case on both sides",
+    "lower_case": "share of lines with a source in lower case",
+    "no_final_punctuation": "share of lines without punctuation at the end of both sides",
+    "typos": "share of lines with typing errors in the source, in one of ten words",
+    "spaces": "share of lines with one of ten spaces in the source doubled or missing",
+    "emoji": "share of lines with the same emoji on both sides",
 }
 
 
 def add_synthesize_options(parser: Parser) -> None:
     parser.example = "--model-dir models/de-en --target more.de --output back"
     parser.add_model_dir()
-    parser.add_paths("--source", f"sentences to translate, for distillation, {ONE_PER_LINE}")
+    parser.add_paths("--source", f"sentences to translate for distillation, {ONE_PER_LINE}")
     parser.add_paths(
         "--target",
-        "for back-translation, sentences to translate with a model of the opposite direction; "
-        "with --source, "
-        "translations by people: of the --n-best translations, the one most like them is chosen",
+        "without --source: sentences to back-translate with a model of the opposite direction; "
+        "with --source: "
+        "human translations, which select the most similar of the --n-best translations",
     )
-    help = (
-        "write the pairs to NAME.source and NAME.target, to train on, and how they were made "
-        "to NAME.json"
-    )
+    help = "write the training pairs to NAME.source and NAME.target, and the settings to NAME.json"
     parser.add_option("--output", output_name, "NAME", help, required=True)
     parser.add_overwrite()
-    with parser.group("choice", "With --source and --target."):
-        help = "how many translations to choose from (default: the beam size)"
+    with parser.group("selection", "These options require --source and --target."):
+        help = "number of translations to select from (default: the beam size)"
         parser.add_option("--n-best", positive_int, "N", help, type=int)
-        help = "compare sentences by sentence BLEU or chrF (default: bleu)"
+        help = "measure similarity by sentence BLEU or chrF (default: bleu)"
         parser.add_argument("--metric", choices=("bleu", "chrf"), help=help)
         parser.add_tokenize()
-    # Not chosen by the device, because a run that is resumed on another one must not change it.
+    # The precision does not depend on the device, so that you can resume on another device.
     parser.add_precision(
-        "bfloat16 is faster on processors with instructions for it (default: float32)"
+        "bfloat16 is faster on processors with bfloat16 instructions (default: float32)"
     )
     parser.add_search()
     parser.add_sampling()
     parser.epilog = (
-        "To resume a command that was stopped, run it again: it continues NAME.unfinished, with "
-        "the same result as "
-        "without the interruption."
+        "To resume a command that was stopped, run the same command again. It continues from "
+        "NAME.unfinished, and the result is "
+        "the same as without the interruption."
     )
 
 
 def run_synthesize(options: argparse.Namespace) -> None:
-    """Translate a text, to train on the pairs: distillation or back-translation."""
+    """Create training pairs by translation: distillation or back-translation."""
     if options.source is None and options.target is None:
         raise ConfigError("give --source to distill, or --target to translate back")
     check_needs(options, SAMPLING, "sample")
@@ -84,7 +81,7 @@ def run_synthesize(options: argparse.Namespace) -> None:
     check_n_best(n_best, trained, options)
     from keras_transformer.training.text.text_files import read_lines_or_pairs, read_texts
 
-    # Errors in files are found before TensorFlow is loaded.
+    # Read the files first, so that errors are reported before TensorFlow is loaded.
     if options.source is None:
         targets = read_texts(options.target)
     else:
@@ -92,7 +89,7 @@ def run_synthesize(options: argparse.Namespace) -> None:
     translator = load_translator(trained)
     from keras_transformer.training.synthesis.translated_pairs import backtranslate, distill
 
-    # What decides about the pairs, except for their text.
+    # All settings that affect the pairs, except for the text.
     settings: dict[str, object] = {
         "model_dir": str(trained.model_dir.path),
         "weights": trained.model_dir.weights_sha256(),
@@ -125,23 +122,23 @@ def add_augment_options(parser: Parser) -> None:
     parser.example = "--source test.en --upper-case 1 --output upper"
     parser.add_paths("--source", f"sentences, {ONE_PER_LINE}", required=True)
     parser.add_paths("--target", "their translations, one per line")
-    help = "write the changed text to NAME.source and, with --target, NAME.target"
+    help = "write the augmented text to NAME.source and, with --target, NAME.target"
     parser.add_option("--output", output_name, "NAME", help, required=True)
     parser.add_overwrite()
     for name, help in _SHARES.items():
         option = f"--{name.replace('_', '-')}"
         parser.add_option(option, probability, "SHARE", help, type=float, default=0.0)
-    help = "seed of the random numbers (default: 1)"
+    help = "random seed (default: 1)"
     parser.add_option("--seed", seed, "N", help, type=int, default=1)
     parser.epilog = (
-        "A share of the lines, from 0 to 1, is changed in each of these ways, as data.augment "
-        "does in training. URLs, "
-        "e-mail addresses, {names}, formats such as %s, and <tags> stay as they are."
+        "Shares are from 0 to 1. The changes are the same as in training with data.augment. "
+        "URLs, "
+        "e-mail addresses, {names}, formats such as %s, and <tags> stay unchanged."
     )
 
 
 def run_augment(options: argparse.Namespace) -> None:
-    """Write a text in UPPER CASE, with typing errors and so on, to test a model."""
+    """Write a text in UPPER CASE, with typing errors or other changes, to test a model."""
     config = AugmentConfig(**{name: getattr(options, name) for name in _SHARES})
     if not config:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in _SHARES)
@@ -162,7 +159,7 @@ def run_augment(options: argparse.Namespace) -> None:
     augmentation = Augmentation(config, options.seed, SpanFinder())
     with contextlib.ExitStack() as stack:
         temporaries = [stack.enter_context(replacing(path)) for path in paths]
-        # Close the files before they get their final names.
+        # The stack closes the files before it gives them their final names.
         files = [
             stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n"))
             for temporary in temporaries

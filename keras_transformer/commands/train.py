@@ -1,5 +1,4 @@
-"""The commands that prepare and train a model: `check-data`, `train`, `average` and
-`build-shortlist`."""
+"""The commands for training: `check-data`, `train`, `average` and `build-shortlist`."""
 
 import argparse
 import functools
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from ..model_dir import ModelDir
 
 
-# TensorFlow takes a while to set up each part of a CPU.
+# Limited because TensorFlow takes a while to set up each virtual CPU.
 _num_devices = functools.partial(positive_int, at_most=64)
 
 
@@ -34,31 +33,34 @@ def _valid_fraction(name: str, value: float) -> float:
 
 
 def _add_text_options(parser: Parser) -> None:
-    """Adds the options for the text and for the configuration, whose filters choose from it."""
-    with parser.group("training text", "Give --source and --target, or --pairs, or --tfds."):
+    """Adds the options for the text and for the configuration, which has filters for the text."""
+    with parser.group("training text", "Use --source and --target, or --pairs, or --tfds."):
         help = (
             "sentences, one per line; .gz, .xz and .zst files are decompressed; a pattern in "
             "quotes, such as "
         )
-        parser.add_paths("--source", help + "'news-*.en.gz', stands for files that are one corpus")
+        parser.add_paths("--source", help + "'news-*.en.gz', matches files of the same corpus")
         parser.add_paths("--target", "their translations, one per line")
         parser.add_paths("--pairs", "files with a sentence, a tab and its translation in each line")
         parser.add_option(
-            "--tfds", text_not_empty, "NAME", "a translation dataset of tensorflow-datasets"
+            "--tfds", text_not_empty, "NAME", "a translation dataset from tensorflow-datasets"
         )
-    with parser.group("validation text", "Give it in one way as well; --tfds brings its own."):
+    with parser.group(
+        "validation text",
+        "Use --valid-source and --valid-target, or --valid-pairs, or --valid-fraction, or "
+        "--valid-size. A --tfds dataset has its own validation text.",
+    ):
         _add_validation_files(parser)
-        help = "hold out this share of the training text, chosen by a hash of each pair"
+        help = "hold out this share of the training text, selected by a hash of each pair"
         parser.add_option("--valid-fraction", _valid_fraction, "F", help, type=float)
         help = "hold out N pairs of the training text"
         parser.add_option("--valid-size", positive_int, "N", help, type=int)
     with parser.group("recipe"):
         help = (
-            "a .yaml file, or the name of a recipe that comes with the package (default: the "
-            "paper's base model)"
+            "a .yaml file, or the name of a recipe in the package (default: the paper's base model)"
         )
         parser.add_option("--config", text_not_empty, "RECIPE", help)
-        help = "replace values of the recipe, such as model.d_model=256"
+        help = "override values of the recipe, such as model.d_model=256"
         parser.add_argument(
             "--set", nargs="+", action="extend", default=[], metavar="SECTION.KEY=VALUE", help=help
         )
@@ -73,8 +75,7 @@ def _add_validation_files(parser: Parser) -> None:
 
 
 def check_text_options(options: argparse.Namespace, needs_validation: bool = False) -> None:
-    """Raises a ConfigError unless the training text is given in one way, and the validation text in
-    at most one."""
+    """Raises a ConfigError if the training text is missing, or a text is given in several ways."""
     files = (options.source, options.target, options.pairs, options.tfds)
     ways = ([True, True, False, False], [False, False, True, False], [False, False, False, True])
     if [value is not None for value in files] not in ways:
@@ -93,7 +94,7 @@ def check_text_options(options: argparse.Namespace, needs_validation: bool = Fal
 
 
 def _corpora(options: argparse.Namespace, split: Literal["train", "validation"]) -> "list[Corpus]":
-    """Opens the text of a split; none if it is held out of the training text."""
+    """Opens the text of a split. The list is empty if it is held out of the training text."""
     from keras_transformer.training.text.text_files import paired_corpora, text_corpora, tfds_corpus
 
     prefix = "valid_" if split == "validation" else ""
@@ -120,14 +121,14 @@ def add_check_data_options(parser: Parser) -> None:
     _add_text_options(parser)
     parser.add_json()
     parser.epilog = (
-        "The filters are those of the configuration's data section, such as --set "
-        "data.max_length_ratio=4; if none is "
-        "on, the report shows what recommended values would remove."
+        "Set filters in the recipe's data section, for example with --set "
+        "data.max_length_ratio=4. Without "
+        "filters, the report shows how many pairs the recommended values would remove."
     )
 
 
 def run_check_data(options: argparse.Namespace) -> None:
-    """Print statistics of a parallel text, and what filters would remove."""
+    """Print statistics of a parallel text, and the number of pairs that filters would remove."""
     check_text_options(options)
     from keras_transformer.training.recipe import load_recipe, naming_origins
     from keras_transformer.training.text.check_data import check_data, report_lines
@@ -162,23 +163,26 @@ def add_train_options(parser: Parser) -> None:
             "--model-dir", directory, "DIR", "the model directory; required for training"
         )
         help = (
-            "start from the model in this directory: weights, tokenizers, and sections model, "
-            "tokenizer and decoding"
+            "start from the model in this directory: its weights and tokenizers, and the sections "
+            "model, tokenizer and decoding of its configuration"
         )
         parser.add_option("--init-from", existing_directory, "DIR", help)
-        help = "number of GPUs, or of parts of the CPU, at most 64 (default: all GPUs, or one CPU)"
+        help = (
+            "number of GPUs, or of virtual devices on the CPU, at most 64 (default: all GPUs, or "
+            "one CPU)"
+        )
         parser.add_option("--devices", _num_devices, "N", help, type=int)
         parser.add_flag(
-            "--allow-changed-text", "resume a training run although its text has changed"
+            "--allow-changed-text", "resume a training run even if its text has changed"
         )
-        parser.add_flag("--print-config", "print the recipe with every key, and do not train")
+        parser.add_flag("--print-config", "print the recipe with all keys and exit")
     parser.epilog = (
-        "The example trains a small model in minutes, on a laptop too. Without --config, the "
-        "paper's base model is trained, which takes days without a GPU. "
+        "The example trains a small model in minutes, even on a laptop. Without --config, the "
+        "command trains the paper's base model, which takes days without a GPU. "
         "To resume a training run that was stopped, run the same command again. Ctrl-C (SIGINT) "
         "and SIGTERM stop it "
-        "after the current step, which is saved; a second one stops it at once. Exit codes: 0 if "
-        "training is complete, "
+        "after the current step and save its state; a second signal stops it immediately. Exit "
+        "codes: 0 if training is complete, "
         "1 after an error, 2 for a wrong option, 130 after SIGINT, 143 after SIGTERM."
     )
 
@@ -196,8 +200,8 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
         if options.model_dir is None:
             raise ConfigError("--model-dir must be given")
         check_text_options(options, needs_validation=True)
-    # Training is faster with oneDNN, which TensorFlow leaves off on processors without instructions
-    # for int8.
+    # Enable oneDNN, which makes training faster. By default, TensorFlow only uses it on processors
+    # with int8 instructions.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     from keras_transformer.training.recipe import load_recipe, naming_origins, recipe_of
     from keras_transformer.training.run.cluster import trains_alone
@@ -219,12 +223,12 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
     if init_from is not None:
         init_from.weights_path()
     model_dir = ModelDir(options.model_dir)
-    # Training takes the lock after the text has been read. One of several workers cannot say here
-    # whether its own chief holds it.
+    # Check the lock before reading the text, because training acquires it later. With several
+    # workers, the chief of the same run may already hold it.
     if trains_alone() and os.path.lexists(model_dir.lock_path):
         with model_dir.lock_for_training():
             pass
-    # Some values do not fit the model directory, others the text.
+    # Report the origin of values that do not match the model directory or the text.
     with naming_origins(options.config, options.set, init_from):
         require_possible(model_dir, config, init_from)
         _train_as(config, options, interruption, init_from)
@@ -236,7 +240,7 @@ def _train_as(
     interruption: "Interruption",
     init_from: "ModelDir | None",
 ) -> None:
-    # Errors in files are found before TensorFlow is loaded.
+    # Read the files first, so that errors are reported before TensorFlow is loaded.
     text = None if options.tfds else _read_text(options, config.data)
     with tensorflow_backend():
         import keras
@@ -247,7 +251,7 @@ def _train_as(
         from ..runtime.device import divide_cores, log_device
 
         parallel_parts = divide_cores(config.training.tokens_per_batch // TOKENS_PER_PART)
-    # After the block, in which nothing can be logged.
+    # Log the device after the block, which discards standard error.
     strategy = make_strategy(options.devices)
     log_device()
     keras.utils.set_random_seed(config.training.seed)
@@ -276,7 +280,7 @@ def _read_text(
 
     corpora = _corpora(options, "train")
     require_one_for_each(corpora, data)
-    # The small text first: what is wrong with it is known before the large one has been read.
+    # Read the small validation text first, so that its errors are reported early.
     valid_corpora = _corpora(options, "validation")
     valid_pairs = read_valid_text(valid_corpora, data) if valid_corpora else None
     train_pairs, held_out = read_text(corpora, data, _held_out(options))
@@ -286,14 +290,15 @@ def _read_text(
 def add_average_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --last 5 --valid-source val.en --valid-target val.de"
     parser.add_model_dir()
-    help = "the last N checkpoints (default: training.average_last of the recipe)"
+    help = "average the last N checkpoints (default: the recipe's training.average_last)"
     parser.add_option("--last", positive_int, "N", help, type=int)
-    help = "the N checkpoints with the best validation score"
+    help = "average the N checkpoints with the best validation scores"
     parser.add_option("--best", positive_int, "N", help, type=int)
     with parser.group(
         "validation text",
-        "With it, the average is compared with the best checkpoint, by training.validate_by of the "
-        "recipe, and the better one translates. Without it, the average does.",
+        "With a validation text, the average is compared with the best checkpoint by the recipe's "
+        "training.validate_by, and the better of the two is used for translation. Without a "
+        "validation text, the average is used.",
     ):
         _add_validation_files(parser)
 
@@ -320,7 +325,7 @@ def run_average(options: argparse.Namespace) -> None:
 
     corpora = text_corpora(options.valid_source or [], options.valid_target or [])
     corpora += paired_corpora(options.valid_pairs or [])
-    # Errors in files are found before TensorFlow is loaded.
+    # Read the files first, so that errors are reported before TensorFlow is loaded.
     pairs = read_valid_text(corpora, config.data) if corpora else None
     with tensorflow_backend():
         from keras_transformer.training.run.selection import average_if_better
@@ -335,30 +340,30 @@ def run_average(options: argparse.Namespace) -> None:
 def add_shortlist_options(parser: Parser) -> None:
     parser.example = "--source train.en --target train.de --model-dir models/en-de"
     parser.add_model_dir()
-    texts = "sentences, one per line, such as those that the model was trained on"
+    texts = "sentences, one per line, such as the training text"
     parser.add_paths(
-        "--source", f"{texts}; a pattern in quotes stands for several files", required=True
+        "--source", f"{texts}; a pattern in quotes matches several files", required=True
     )
-    parser.add_paths("--target", "their translations, by people or by the model", required=True)
+    parser.add_paths("--target", "their translations, by humans or by the model", required=True)
     parser.add_option(
         "--links",
         text_not_empty,
         "FILE",
-        "also write a line for each pair: which of its subwords are translations of each other, "
-        "such as 0-0 1-2; "
-        "by the model's attention if it was trained with training.guided_alignment",
+        "also write the alignment of each pair's subwords to this file, such as 0-0 1-2; if the "
+        "model was trained with training.guided_alignment, "
+        "the alignments are from its attention",
     )
     parser.add_overwrite()
     parser.epilog = (
-        "Writes shortlist.npz into the model directory, which makes translate, evaluate, export "
-        "and serve faster. To "
-        "resume a command that was stopped, run it again: it continues after the last complete "
-        "pass over the text."
+        "The command writes shortlist.npz to the model directory, which makes translate, "
+        "evaluate, export and serve faster. To "
+        "resume a command that was stopped, run the same command again. It continues after the "
+        "last complete pass over the text."
     )
 
 
 def run_build_shortlist(options: argparse.Namespace) -> None:
-    """Learn which tokens translate which, to search among fewer tokens."""
+    """Build a shortlist of target tokens for each source token, which makes translation faster."""
     check_outputs(options, [options.links] if options.links else [])
     from keras_transformer.training.text.corpus import read_text
     from keras_transformer.training.text.text_files import text_corpora
@@ -367,7 +372,7 @@ def run_build_shortlist(options: argparse.Namespace) -> None:
 
     model_dir = ModelDir(options.model_dir)
     is_guided = model_dir.read_config().training.guided_alignment > 0 and options.links is not None
-    # What is wrong with the model is found before the text is aligned.
+    # Check the model before aligning the text.
     trained = (
         read_trained(options.model_dir, options)._replace(shortlist=False) if is_guided else None
     )

@@ -1,5 +1,4 @@
-"""The trained model that a command translates with, and lines of text that are translated or scored
-in blocks."""
+"""Loads the trained model of a command, and translates or scores lines of text in blocks."""
 
 import argparse
 import contextlib
@@ -27,29 +26,26 @@ Item = TypeVar("Item")
 
 # 5,000 terms of 200 characters each.
 _MAX_CHARACTERS = 1_000_000
-# Bounds the memory that a block takes.
+# Limits the memory for a block.
 LINES_PER_BLOCK = 1024
 
 _log = logging.getLogger(__name__)
 
 
 class Trained(NamedTuple):
-    """What is known of a trained model before TensorFlow is loaded."""
+    """A trained model before TensorFlow is loaded."""
 
-    model_dir: "ModelDir"  # it has weights
+    model_dir: "ModelDir"  # A directory with weights.
     config: Config
-    decoding: DecodingConfig  # that of the configuration, as the options change it
+    decoding: DecodingConfig  # Search settings, changed by the options of the command.
     precision: PrecisionOrAuto
-    shortlist: (
-        bool  # whether to search among the tokens of the directory's shortlist, if it has one
-    )
+    shortlist: bool  # Whether to use the shortlist of the model directory, if there is one.
 
 
 def read_trained(path: str, options: argparse.Namespace) -> Trained:
-    """Reads the configuration of a model directory and changes it as options say, which a command
-    may have or not.
+    """Reads the configuration of a model directory and applies the options of a command.
 
-    Terms are added to those of the configuration; other options replace its values.
+    Terms are added to the terms in the configuration. Other options replace its values.
     """
     from ..model_dir import ModelDir
     from ..model_dir.directory import require_fitting
@@ -73,12 +69,11 @@ def read_trained(path: str, options: argparse.Namespace) -> Trained:
     added = [f"--{name}" for name in ("keep", "terms") if name in changes]
     with naming_source(", ".join(added)) if added else contextlib.nullcontext():
         decoding = dataclasses.replace(config.decoding, **changes)
-    # In the other formats of an export, the caller puts the tag in front of each source.
+    # For other export formats, the user puts the tag in front of each source.
     uses_tag = given.get("format", "saved-model") == "saved-model"
     if uses_tag and decoding.tag is None and config.data.tags and None not in config.data.tags:
         tags = listed(dict.fromkeys(tag for tag in config.data.tags if tag))
-        # Not every command has the option, and that of `score` is not for the model of the opposite
-        # direction.
+        # Some commands do not have --tag, and in `score` it does not apply to the reverse model.
         needed = (
             "give --tag,"
             if "tag" in vars(options)
@@ -97,7 +92,7 @@ def read_trained(path: str, options: argparse.Namespace) -> Trained:
 
 
 def glossary_of(options: argparse.Namespace) -> dict[str, str] | None:
-    """Returns the terms of --terms, which are read once: a pipe cannot be read again."""
+    """Returns the terms of --terms. The file is read only once, because it may be a pipe."""
     terms = getattr(options, "terms", None)
     if terms is not None and not isinstance(terms, dict):
         options.terms = terms = read_glossary(terms)
@@ -105,8 +100,11 @@ def glossary_of(options: argparse.Namespace) -> dict[str, str] | None:
 
 
 def read_glossary(path: str) -> dict[str, str]:
-    """Reads a term, a tab and its translation from each line; anything else is an
-    InvalidFileError."""
+    """Reads a glossary file with a term, a tab and its translation in each line.
+
+    Raises:
+        InvalidFileError: If a line is invalid.
+    """
     glossary: dict[str, str] = {}
     lines_of: dict[str, int] = {}
     for number, line in _numbered_lines(path, "a term, a tab and its translation"):
@@ -126,8 +124,11 @@ def read_glossary(path: str) -> dict[str, str]:
 
 
 def _numbered_lines(path: str, content: str) -> list[tuple[int, str]]:
-    """Returns the lines of a file that are not blank, with their numbers; an InvalidFileError if
-    there are none or too many."""
+    """Returns the lines of a file that are not blank, with their numbers.
+
+    Raises:
+        InvalidFileError: If there are no such lines, or too many.
+    """
     from keras_transformer.training.text.text_files import read_lines_once
 
     lines = []
@@ -153,7 +154,7 @@ def _numbered_lines(path: str, content: str) -> list[tuple[int, str]]:
 
 
 def check_n_best(n_best: int, trained: Trained, options: argparse.Namespace) -> None:
-    """Raises a ConfigError if more translations are asked for than the search keeps."""
+    """Raises a ConfigError if `n_best` is greater than the beam size."""
     beam_size = trained.decoding.beam_size
     limit = f"--beam-size={beam_size}"
     if options.beam_size is None:
@@ -162,7 +163,7 @@ def check_n_best(n_best: int, trained: Trained, options: argparse.Namespace) -> 
 
 
 def load_translator(trained: Trained, language: str | None = None) -> "Translator":
-    """Loads TensorFlow and the model. The log says why a precision was chosen."""
+    """Loads TensorFlow and the model, and logs the reason for an automatic precision."""
     with tensorflow_backend():
         from ..runtime.device import choose_precision, divide_cores
         from ..translation.search import PARALLEL_SEARCHES
@@ -172,7 +173,7 @@ def load_translator(trained: Trained, language: str | None = None) -> "Translato
         precision, reason = trained.precision, ""
         if precision == "auto":
             chosen, reason = choose_precision()
-            # float16 is chosen for training only.
+            # float16 is only chosen for training.
             precision = cast(Precision, chosen)
     if reason:
         _log.info(f"precision: {precision}, because {reason}")
@@ -184,10 +185,11 @@ def load_translator(trained: Trained, language: str | None = None) -> "Translato
 def search_shapes_of(
     options: argparse.Namespace, batch_sizes: tuple[int, ...]
 ) -> "SearchShapes | None":
-    """Returns the shapes for which searches are compiled, or None without `--compile`.
+    """Returns the shapes of the compiled search, or None without `--compile`.
 
     Args:
-        batch_sizes: if the options do not name any.
+        options: options of the command.
+        batch_sizes: default batch sizes.
     """
     from ..translation.compiled_search import SearchShapes
 
@@ -198,7 +200,7 @@ def search_shapes_of(
 
 
 def sampling_of(options: argparse.Namespace, first_row: int = 0) -> "Sampling | None":
-    """Returns how translations are drawn, or None if they are searched."""
+    """Returns the sampling options, or None without `--sample`."""
     from ..translation import Sampling
 
     if not options.sample:
@@ -208,7 +210,7 @@ def sampling_of(options: argparse.Namespace, first_row: int = 0) -> "Sampling | 
 
 
 def numbered_blocks(items: Iterable[Item]) -> Iterator[tuple[int, list[Item]]]:
-    """Divides items into blocks, each with the number of its first item."""
+    """Yields blocks of items, each with the number of its first item, from 1."""
     items = iter(items)
     first = 1
     while block := list(itertools.islice(items, LINES_PER_BLOCK)):
@@ -219,7 +221,7 @@ def numbered_blocks(items: Iterable[Item]) -> Iterator[tuple[int, list[Item]]]:
 def log_truncated(
     translator: "Translator", lengths: Iterable[int], first: int, file: str = ""
 ) -> None:
-    """Logs which lines, numbered from `first`, have more tokens than the model's limit."""
+    """Logs the lines, numbered from `first`, that have more tokens than the model's limit."""
     max_length = translator.model.config.max_length
     for number, length in enumerate(lengths, start=first):
         if length > max_length:
@@ -228,7 +230,7 @@ def log_truncated(
 
 
 class UnknownCharacters:
-    """Warns once about a text whose characters the source vocabulary hardly has."""
+    """Warning, logged once, if most letters of a text are not in the source vocabulary."""
 
     def __init__(self, translator: "Translator") -> None:
         from ..tokenizers.normalization import normalize_text
@@ -239,7 +241,7 @@ class UnknownCharacters:
         self._has_warned = False
 
     def look_for(self, texts: Iterable[str | bytes], first: int, file: str = "") -> None:
-        """Looks at texts whose lines are numbered from `first`."""
+        """Checks texts, numbered from `first`, and logs a warning for the first match."""
         from ..scripts import main_script, name_of_script
 
         if self._has_warned:
@@ -249,7 +251,7 @@ class UnknownCharacters:
                 text = text.decode(errors="replace")
             letters = [letter for letter in self._normalized(text) if letter.isalpha()]
             num_unknown = sum(
-                # A vocabulary may lack capitals of a script that it knows.
+                # A vocabulary may lack some capitals of a supported script.
                 not {letter, letter.lower()} & self._known
                 for letter in letters
             )
@@ -265,8 +267,7 @@ class UnknownCharacters:
 
 
 def translate_lines(translator: "Translator", texts: list[str], file: str) -> list[str]:
-    """Translates the lines of a file, shows progress, and logs which lines are longer than the
-    model's limit."""
+    """Translates the lines of a file, shows progress, and logs truncated lines."""
     translations: list[str] = []
     unknown = UnknownCharacters(translator)
     with ProgressBar("translating", "lines", len(texts)) as bar:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ..tensors import Tensor
     from ..translation import Translator
 
-# What a function has in a SavedModel if TensorFlow must compile it.
+# Attribute of compiled functions in a SavedModel.
 _COMPILED = b"_XlaMustCompile"
 
 _log = logging.getLogger(__name__)
@@ -61,21 +61,23 @@ def add_translate_options(parser: Parser) -> None:
     help = "sentences, one per line (default: standard input)"
     parser.add_option("--source", input_file, "FILE", help)
     help = (
-        "where to write the translations; the file appears when all are there (default: standard "
-        "output)"
+        "output file, which appears when all translations are complete (default: standard output)"
     )
     parser.add_option("--output", text_not_empty, "FILE", help)
     parser.add_overwrite()
-    help = "write N lines per sentence: its line number, score and translation, separated by tabs"
+    help = (
+        "write the N best translations per sentence, as lines with line number, score and "
+        "translation, separated by tabs"
+    )
     parser.add_option("--n-best", positive_int, "N", help, type=int)
     parser.add_option(
-        "--prefix", existing_file, "FILE", "the beginnings of the translations, one per line"
+        "--prefix", existing_file, "FILE", "prefixes of the translations, one per line"
     )
-    parser.add_flag("--documents", "translate the sentences of each line one by one")
+    parser.add_flag("--documents", "split each line into sentences before translation")
     help = (
-        "the language of --documents, a BCP 47 tag such as de or zh-Hant, whose abbreviations do "
-        "not end a sentence (default: abbreviations of all languages, unless they are words of "
-        "another)"
+        "language of --documents as a BCP 47 tag, such as de or zh-Hant; its abbreviations do not "
+        "end a sentence (default: abbreviations of all languages, unless they are words in "
+        "another language)"
     )
     parser.add_option("--language", language_tag, "TAG", help)
     parser.add_precision()
@@ -119,10 +121,10 @@ def run_translate(options: argparse.Namespace) -> None:
             path = stack.enter_context(replacing(options.output))
             output = stack.enter_context(open(path, "wb"))
         if output or not sys.stdout.isatty():
-            # On a terminal the translations themselves show the progress.
+            # On a terminal, the printed translations already show the progress.
             stack.enter_context(bar)
         for lines in arriving_lines(LINES_PER_BLOCK, source, source_name):
-            # As bytes: the tokenizer decides how to read what is not UTF-8.
+            # Pass bytes, because the tokenizer replaces invalid UTF-8.
             texts = [line.removesuffix(b"\r") for line in lines]
             if num_lines == 0:
                 texts[0] = texts[0].removeprefix(codecs.BOM_UTF8)
@@ -145,7 +147,7 @@ def run_translate(options: argparse.Namespace) -> None:
 
 
 def _require_uncompressed(path: str) -> None:
-    """Raises a ConfigError for a compressed file, whose bytes would be translated otherwise."""
+    """Raises a ConfigError for compressed files, because their bytes would be translated."""
     for suffix, program in ((".gz", "gzip"), (".xz", "xz"), (".zst", "zstd")):
         if path.endswith(suffix):
             raise ConfigError(
@@ -155,13 +157,17 @@ def _require_uncompressed(path: str) -> None:
 
 
 def _prefixes(file: BinaryIO, path: str) -> Iterator[bytes]:
-    """The lines of a file, as bytes; an InvalidFileError if one has more than 1 MiB."""
+    """Yields the lines of a file as bytes.
+
+    Raises:
+        InvalidFileError: If a line has more than 1 MiB, or the file cannot be read.
+    """
     for number in itertools.count(1):
         try:
-            # With room for a byte order mark and a line end.
+            # Leave room for a byte order mark and a line end.
             line = file.readline(MAX_LINE_BYTES + 6)
         except OSError as error:
-            # While translations are written, it would be taken for an error of standard output.
+            # An OSError while writing translations would be reported for standard output.
             raise InvalidFileError(f"{path}: {error.strerror}") from None
         if not line:
             return
@@ -182,7 +188,7 @@ def _translate(
     options: argparse.Namespace,
     prefixes: Iterator[bytes] | None,
 ) -> Iterator[str]:
-    """Yields the lines to write for texts: the lines of the source from the number `first` on."""
+    """Yields the output lines for a block of texts, whose line numbers start at `first`."""
     block_prefixes = None if prefixes is None else list(itertools.islice(prefixes, len(texts)))
     if block_prefixes is not None and len(block_prefixes) < len(texts):
         num_lines = first - 1 + len(block_prefixes)
@@ -219,35 +225,37 @@ def _translate_documents(
 def add_plot_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --text 'Dogs run.' --output attention.svg"
     parser.add_paths(
-        "--model-dir", "the model directories, one for --text", check=directory, metavar="DIR"
+        "--model-dir", "model directories; only one with --text", check=directory, metavar="DIR"
     )
-    # The former command plot-training took the directories as plain arguments.
+    # The former command plot-training had the directories as positional arguments.
     parser.add_option("model_dirs", directory, "DIR", argparse.SUPPRESS, nargs="*")
     help = (
-        "a .png, .svg or .pdf file; or a .html file, a page that shows numbers and, with "
-        "--text, every head"
+        "a .png, .svg or .pdf file, or a .html file for an interactive page that shows numbers "
+        "and, with --text, every head"
     )
     parser.add_option("--output", picture_path, "FILE", help, required=True)
     parser.add_overwrite()
     with parser.group("attention"):
-        help = "draw what the translation of this sentence attends to"
+        help = "translate this sentence and plot the attention"
         parser.add_option("--text", sentence_to_translate, "SENTENCE", help)
         help = (
-            "from the translation to the source, in the encoder, or in the decoder (default: cross)"
+            "cross is attention from the translation to the source; encoder and decoder are "
+            "self-attention (default: cross)"
         )
         parser.add_argument("--kind", choices=typing.get_args(AttentionKind), help=help)
         parser.add_option(
-            "--layer", layer_choice, "N", "a layer, from 1, or all (default: the last)"
+            "--layer", layer_choice, "N", "a layer, from 1, or all (default: the last layer)"
         )
         help = (
-            "a head, from 1 (default: all; with training.guided_alignment, the first, which aligns)"
+            "a head, from 1 (default: all; with training.guided_alignment, the first head, which "
+            "is trained for alignment)"
         )
         parser.add_option("--head", head_choice, "N", help)
         parser.add_tag()
 
 
 def run_plot(options: argparse.Namespace) -> None:
-    """Draw the loss, BLEU and learning rate of training runs, or the attention of a translation."""
+    """Plot the loss, BLEU and learning rate of training runs, or the attention of a translation."""
     model_dirs = [*(options.model_dir or []), *options.model_dirs]
     if not model_dirs:
         raise ConfigError("--model-dir must be given")
@@ -265,7 +273,7 @@ def run_plot(options: argparse.Namespace) -> None:
     layer = options.layer or "last"
     aligns = kind == "cross" and layer == "last" and trained.config.training.guided_alignment > 0
     view = AttentionView(kind, layer, options.head or ("1" if aligns else "all"))
-    # A layer or head that the model does not have is an error before TensorFlow is loaded.
+    # Report a layer or head that the model does not have before loading TensorFlow.
     view.layers(trained.config.model, "--layer")
     view.heads(trained.config.model, "--head")
     translator = load_translator(trained)
@@ -278,23 +286,23 @@ def run_plot(options: argparse.Namespace) -> None:
 def add_serve_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de"
     parser.add_option("--model-dir", directory, "DIR", "the model directory")
-    help = "or a SavedModel, as export writes it: the directory of all versions, or of one"
+    help = "SavedModel from export, instead of --model-dir: the folder of a version, or its parent"
     parser.add_option("--servable", existing_directory, "DIR", help)
     port = functools.partial(non_negative_int, at_most=65_535)
-    help = "0 takes a free one (default: 8501)"
+    help = "port; 0 selects a free port (default: 8501)"
     parser.add_option("--port", port, "N", help, type=int, default=8501)
     parser.add_precision()
     parser.add_search()
     parser.add_terms()
     with parser.group("compiled search"):
         parser.add_flag(
-            "--compile", "compile the search of short texts first, which then takes less time"
+            "--compile", "compile the search at the start, which makes short texts faster"
         )
         parser.add_search_shapes("1")
 
 
 def run_serve(options: argparse.Namespace) -> None:
-    """Try a model in a browser, and by TensorFlow Serving's REST API; not for production."""
+    """Try a model on a web page or with TensorFlow Serving's REST API. Not for production."""
     if (options.model_dir is None) == (options.servable is None):
         raise ConfigError("give either --model-dir or --servable")
     check_needs(options, SEARCH_SHAPES, "compile")
@@ -316,9 +324,9 @@ def run_serve(options: argparse.Namespace) -> None:
 
 
 def _require_free(port: int) -> None:
-    """Raises a ConfigError if a program uses a port. Loading a model takes longer."""
+    """Raises a ConfigError if a port is in use, before the model is loaded."""
     with socket.socket() as listener:
-        # As the server does: a port that a server has just left is free.
+        # Like the server, accept a port that another server has just released.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(("127.0.0.1", port))
@@ -339,7 +347,7 @@ def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
         shapes = shapes.up_to(translator.model.config.max_length)
         translator.graph.compile_search(shapes)
     known = signatures_of(translator)
-    # Traced at the first request.
+    # Signatures are traced at the first request.
     signatures: dict[str, Signature] = {
         key: Signature(signature.inputs, graph_of(signature, translator))
         for key, signature in known.items()
@@ -353,7 +361,7 @@ def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
 def _compile(
     signatures: Mapping[str, "Signature"], requests: Sequence[tuple[str, Mapping[str, "Tensor"]]]
 ) -> None:
-    """Sends requests to signatures, of which each compiles the search for a shape."""
+    """Compiles the search by sending a request for every shape to its signature."""
     with ProgressBar("compiling the search", "requests", len(requests)) as bar:
         for key, inputs in bar.count(requests):
             signatures[key].function(**inputs)

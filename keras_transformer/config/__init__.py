@@ -1,4 +1,4 @@
-"""What hyperparameters there are, and what values they may take."""
+"""Configuration classes with all hyperparameters."""
 
 from ..errors import ConfigError
 from .model import TransformerConfig

@@ -1,5 +1,4 @@
-"""The section `model`: the sizes and variations of the network; and which of its attention a
-picture shows."""
+"""The section `model`, and the choice of layers and heads for attention pictures."""
 
 import dataclasses
 import functools
@@ -22,16 +21,16 @@ from ..checks import (
 from ..errors import ConfigError
 from .values import REQUIRED, check_fields, checked, from_dict
 
-# A typing error must not ask for terabytes: all sizes together may make so many parameters.
+# Limits the total size, so that a typing error does not allocate terabytes.
 MAX_PARAMETERS = 10_000_000_000
-# A graph has operations for each layer: a thousand take minutes to build, however narrow they are.
+# The graph has operations for each layer. Building a thousand layers takes minutes.
 MAX_LAYERS = 1000
-# Graphs add lengths and distances as 32-bit integers, which larger ones would overflow.
+# Graphs compute lengths and distances in int32, which larger values would overflow.
 MAX_LENGTH = 1_000_000
-# Distances that T5's relative bias tells apart.
+# Number of buckets of relative positions in T5.
 T5_BUCKETS = 32
-# Those of Keras that keep the width and need no arguments, so that a wrong name is found before
-# Keras is loaded.
+# Keras activations that keep the width and need no arguments. With this list, a wrong name is
+# reported before Keras is loaded.
 ACTIVATIONS = {
     "celu", "elu", "exponential", "gelu", "hard_shrink", "hard_sigmoid", "hard_silu", "hard_swish",
     "hard_tanh", "leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish", "relu", "relu6",
@@ -55,14 +54,14 @@ def _activation(name: str, value: Any) -> Any:
 
 
 def layer_choice(name: str, value: Any) -> Any:
-    """Returns a layer's number as text, "all" or "last"."""
+    """Returns the value if it is a layer number as text, "all" or "last"."""
     is_valid = re.fullmatch("all|last|[1-9][0-9]{0,8}", text(name, value)) is not None
     require(is_valid, name, "a positive number, all or last", value)
     return value
 
 
 def head_choice(name: str, value: Any) -> Any:
-    """Returns a head's number as text, or "all"."""
+    """Returns the value if it is a head number as text, or "all"."""
     is_valid = re.fullmatch("all|[1-9][0-9]{0,8}", text(name, value)) is not None
     require(is_valid, name, "a positive number or all", value)
     return value
@@ -70,73 +69,74 @@ def head_choice(name: str, value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig:
-    """The sizes and variations of a Transformer, named by the letters of the paper's Table 3.
+    """Size and architecture of a Transformer, with the symbols of the paper's Table 3.
 
     Args:
-        source_vocab_size: int. Tokens in the source vocabulary, including the padding id 0.
-        target_vocab_size: int. Tokens in the target vocabulary, including the padding id 0.
-        num_layers: int. N, the number of layers in the encoder, and in the decoder; at most 1,000.
+        source_vocab_size: int. Size of the source vocabulary, including the padding id 0.
+        target_vocab_size: int. Size of the target vocabulary, including the padding id 0.
+        num_layers: int. N, the number of layers in the encoder and in the decoder, at most 1,000.
             Defaults to 6.
-        num_encoder_layers: int or None. The number in the encoder, if it differs. A deep encoder
-            with a shallow decoder translates faster; at most 1,000. Defaults to `num_layers`.
-        num_decoder_layers: int or None. The number in the decoder, if it differs; at most 1,000.
-            Defaults to `num_layers`.
-        d_model: int. Width of every layer's input and output, an even number. Defaults to 512.
-        d_ff: int. Width inside the feed-forward networks. Defaults to 2048.
+        num_encoder_layers: int or None. Number of encoder layers if it differs from `num_layers`,
+            at most 1,000. A deep encoder with a shallow decoder translates faster. Defaults to
+            `num_layers`.
+        num_decoder_layers: int or None. Number of decoder layers if it differs from `num_layers`,
+            at most 1,000. Defaults to `num_layers`.
+        d_model: int. Width of the input and output of every layer, an even number. Defaults to 512.
+        d_ff: int. Width of the feed-forward network's hidden layer. Defaults to 2048.
         num_heads: int. h, the number of attention heads. Defaults to 8.
         key_dim: int or None. d_k, the width of each head's queries and keys. Defaults to
             `d_model // num_heads`.
         value_dim: int or None. d_v, the width of each head's values. Defaults to `key_dim`.
-        dropout: float. P_drop, applied to the sums of embeddings and positions and to each
-            sublayer's output. Defaults to 0.1.
-        attention_dropout: float. Dropout on the attention weights, 0 in the paper; 0.1 may help on
-            small corpora. Defaults to 0.
-        activation_dropout: float. Dropout inside the feed-forward network, 0 in the paper; 0.1 may
+        dropout: float. P_drop, the dropout rate on the sums of embeddings and positions and on the
+            output of each sublayer. Defaults to 0.1.
+        attention_dropout: float. Dropout rate on the attention weights, 0 in the paper. 0.1 may
             help on small corpora. Defaults to 0.
-        activation: str. Name of the Keras activation inside the feed-forward network, one that
-            keeps the width. Defaults to "relu".
+        activation_dropout: float. Dropout rate inside the feed-forward network, 0 in the paper. 0.1
+            may help on small corpora. Defaults to 0.
+        activation: str. Name of the Keras activation inside the feed-forward network. It must keep
+            the width. Defaults to "relu".
         norm_first: bool. Whether to normalize before each sublayer (pre-norm) instead of after the
-            residual sum as in the paper. Deep models, and models that are trained briefly, learn
-            more reliably with it. Defaults to False.
-        positions: "sinusoidal" (section 3.5), "tensor2tensor", the slightly different sinusoids of
-            the authors' code and of Marian, or "learned" (Table 3, row E), which are added to the
-            embeddings; or "rotary" (Su et al. 2021, arXiv 2104.09864), "alibi" (Press et al. 2022,
-            arXiv 2108.12409) or "t5" (Raffel et al. 2020, arXiv 1910.10683), which self-attention
-            applies in every layer. Defaults to "sinusoidal".
-        tie_embeddings: str. Which weights are shared (section 3.4): "none"; "target", the decoder's
-            embedding and the output projection; or "all", the encoder's embedding too, which needs
-            one vocabulary for both languages. Defaults to "all".
-        epsilon: float. Added to the variance, or to the mean square, in normalization; at most 1.
+            residual sum (post-norm), as in the paper. Pre-norm makes training more reliable for
+            deep models and short training runs. Defaults to False.
+        positions: str. Position encoding. "sinusoidal" (section 3.5), "tensor2tensor" (the slightly
+            different sinusoids in the authors' code and in Marian) and "learned" (Table 3, row E)
+            are added to the embeddings. "rotary" (Su et al. 2021, arXiv 2104.09864), "alibi" (Press
+            et al. 2022, arXiv 2108.12409) and "t5" (Raffel et al. 2020, arXiv 1910.10683) are
+            applied by self-attention in every layer. Defaults to "sinusoidal".
+        tie_embeddings: str. Weights to share (section 3.4): "none"; "target", the decoder's
+            embedding and the output projection; or "all", which adds the encoder's embedding and
+            requires the same vocabulary for both languages. Defaults to "all".
+        epsilon: float. Added to the variance or to the mean square in normalization, at most 1.
             Defaults to 1e-6.
-        attention_bias: bool. Whether the projections of attention add a bias; those of the paper do
-            not. Defaults to False.
-        logits_bias: bool. Whether the output projection adds a bias; the paper's does not. Defaults
-            to False.
-        sliding_window: int or None. w of restricted self-attention: each position attends to itself
-            and to the w - 1 positions on either side, in the encoder and in the decoder; at most
-            1,000,000. Section 4 of the paper calls these r = 2w - 1 positions a neighborhood.
-            Attention to the source is never restricted. For sequences of thousands of tokens.
-            Defaults to None: all positions.
-        max_length: int. Length of the longest sequence in tokens, including its end token; 2 to
-            1,000,000. Defaults to 256.
-        feed_forward_bias: bool. Whether the feed-forward networks add biases, as those of the paper
-            do. Defaults to True.
-        normalization: "layer", or "rms", root mean square normalization (Zhang and Sennrich 2019,
-            arXiv 1910.07467), which is cheaper. Defaults to "layer".
+        attention_bias: bool. Whether the attention projections have biases. The paper does not use
+            them. Defaults to False.
+        logits_bias: bool. Whether the output projection has a bias. The paper does not use it.
+            Defaults to False.
+        sliding_window: int or None. Window size w of restricted self-attention, at most 1,000,000.
+            Each position of the encoder and the decoder attends to itself and to the w - 1
+            positions on either side. Section 4 of the paper calls these r = 2w - 1 positions a
+            neighborhood. Attention to the source is never restricted. Use it for sequences of
+            thousands of tokens. Defaults to None: no window.
+        max_length: int. Maximum sequence length in tokens, from 2 to 1,000,000, including the end
+            token. Defaults to 256.
+        feed_forward_bias: bool. Whether the feed-forward networks have biases, as in the paper.
+            Defaults to True.
+        normalization: str. "layer" normalization or "rms", root mean square normalization (Zhang
+            and Sennrich 2019, arXiv 1910.07467), which is cheaper. Defaults to "layer".
         gated: bool. Whether the feed-forward networks are gated linear units (Shazeer 2020, arXiv
-            2002.05202): with the activation "silu" SwiGLU, with "gelu" GEGLU. They have 1.5 times
-            the weights, or the same number with two thirds of d_ff. Defaults to False.
-        num_key_value_heads: int or None. Heads of keys and values, a divisor of num_heads: each
-            serves as many heads of queries (Ainslie et al. 2023, arXiv 2305.13245). Defaults to
-            `num_heads`.
-        query_key_norm: bool. Whether the queries and keys of each head are normalized by their root
-            mean square, with learned scales (Henry et al. 2020, arXiv 2010.04245), so that
-            attention stays stable at high learning rates. Defaults to False.
+            2002.05202): SwiGLU with the activation "silu", GEGLU with "gelu". They have 1.5 times
+            the weights, or the same number if you reduce `d_ff` to two thirds. Defaults to False.
+        num_key_value_heads: int or None. Number of key and value heads, a divisor of `num_heads`.
+            Each key-value head is shared by `num_heads / num_key_value_heads` query heads (Ainslie
+            et al. 2023, arXiv 2305.13245). Defaults to `num_heads`.
+        query_key_norm: bool. Whether to normalize the queries and keys of each head by their root
+            mean square, with learned scales (Henry et al. 2020, arXiv 2010.04245). This keeps
+            attention stable at high learning rates. Defaults to False.
 
-    All sizes together may make at most 10,000,000,000 parameters.
+    A model may have at most 10,000,000,000 parameters.
 
     Raises:
-        ConfigError: A value breaks its rule.
+        ConfigError: If a value is invalid.
 
     Example:
         >>> TransformerConfig.preset("base", source_vocab_size=37000, target_vocab_size=37000).d_ff
@@ -160,7 +160,7 @@ class TransformerConfig:
     norm_first: bool = checked(False, boolean)
     positions: PositionKind = checked("sinusoidal", one_of, choices=get_args(PositionKind))
     tie_embeddings: str = checked("all", one_of, choices=("none", "target", "all"))
-    # With 1e6 instead of 1e-6, normalization would return zeros, and training would learn nothing.
+    # Catches 1e6 instead of 1e-6, with which normalization would return zeros.
     epsilon: float = checked(1e-6, positive_float, at_most=1)
     attention_bias: bool = checked(False, boolean)
     logits_bias: bool = checked(False, boolean)
@@ -194,7 +194,7 @@ class TransformerConfig:
 
     @property
     def depths(self) -> tuple[int, int]:
-        """The numbers of layers in the encoder and in the decoder."""
+        """The number of encoder layers and the number of decoder layers."""
         return (
             self.num_encoder_layers or self.num_layers,
             self.num_decoder_layers or self.num_layers,
@@ -202,21 +202,19 @@ class TransformerConfig:
 
     @property
     def added_positions(self) -> Literal["sinusoidal", "tensor2tensor", "learned"] | None:
-        """The positions that are added to the embeddings, or None if self-attention applies
-        them."""
+        """`positions` if they are added to the embeddings, otherwise None."""
         return (
             self.positions if self.positions in ("sinusoidal", "tensor2tensor", "learned") else None
         )
 
     @property
     def relative_positions(self) -> Literal["rotary", "alibi", "t5"] | None:
-        """The positions that self-attention applies, or None if positions are added to the
-        embeddings."""
+        """`positions` if self-attention applies them, otherwise None."""
         return self.positions if self.positions in ("rotary", "alibi", "t5") else None
 
     @property
     def neighborhood(self) -> int | None:
-        """r = 2w - 1, by which earlier releases named the sliding window."""
+        """The former name of the sliding window: r = 2w - 1."""
         _warn_of_neighborhood()
         return None if self.sliding_window is None else 2 * self.sliding_window - 1
 
@@ -226,7 +224,7 @@ class TransformerConfig:
 
     @property
     def num_parameters(self) -> int:
-        """The number of the model's parameters."""
+        """The number of parameters of the model."""
         encoder_layers, decoder_layers = self.depths
         key_value_heads, value_dim = (
             self.num_key_value_heads or self.num_heads,
@@ -257,7 +255,7 @@ class TransformerConfig:
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "TransformerConfig":
-        """Returns the paper's "base" or "big" model, or a "tiny" one, with `changes` applied."""
+        """Returns the paper's "base" or "big" model or a "tiny" model, with `changes` applied."""
         one_of("model.preset", name, tuple(PRESETS))
         return from_dict(cls, {**PRESETS[name], **changes}, "model")
 
@@ -282,7 +280,7 @@ def _init_from_earlier_names(self: TransformerConfig, *values: Any, **options: A
     _init_from_fields(self, *values, **options)
 
 
-# A field of a dataclass cannot have two names.
+# Dataclasses do not support a second name for a field.
 TransformerConfig.__init__ = _init_from_earlier_names  # type: ignore[method-assign]
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -294,14 +292,13 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class AttentionView:
-    """Which attention of a model a picture shows. The first layer and the first head have the
-    number 1.
+    """Choice of layers and heads for an attention picture. Layers and heads count from 1.
 
     Args:
-        kind: "cross", from the translation to the source; "encoder", from the source to itself; or
-            "decoder", from the translation to what was written before. Defaults to "cross".
-        layer: str. The number of a layer, "all" or "last". Defaults to "last".
-        head: str. The number of a head, or "all". Defaults to "all".
+        kind: str. "cross", from the translation to the source; "encoder", from the source to
+            itself; or "decoder", from the translation to its earlier tokens. Defaults to "cross".
+        layer: str. Number of a layer, "all" or "last". Defaults to "last".
+        head: str. Number of a head, or "all". Defaults to "all".
 
     Example:
         >>> config = TransformerConfig.preset("base", source_vocab_size=100, target_vocab_size=100)
@@ -320,14 +317,20 @@ class AttentionView:
         head_choice("head", self.head)
 
     def layers(self, config: TransformerConfig, name: str = "layer") -> list[int]:
-        """Returns the layers that are shown, counted from 0; a ConfigError about `name` if the
-        model lacks one."""
+        """Returns the indices of the layers to show, from 0.
+
+        Raises:
+            ConfigError: If the model has no such layer. The message is about `name`.
+        """
         number = config.depths[0 if self.kind == "encoder" else 1]
         return [number - 1] if self.layer == "last" else _chosen(name, self.layer, number)
 
     def heads(self, config: TransformerConfig, name: str = "head") -> list[int]:
-        """Returns the heads that are shown, counted from 0; a ConfigError about `name` if the model
-        lacks one."""
+        """Returns the indices of the heads to show, from 0.
+
+        Raises:
+            ConfigError: If the model has no such head. The message is about `name`.
+        """
         return _chosen(name, self.head, config.num_heads)
 
 

@@ -1,4 +1,4 @@
-"""Where the values of a configuration came from: messages say it."""
+"""Names the file and line of an invalid value in error messages."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from .sections import SECTIONS
 from .yaml_file import lines_of_keys
 
 _SECTION = "|".join(SECTIONS)
-# A key with its section; a section; or a key without it, in a condition or a sum.
+# A key with its section, a section, or a key without its section in a condition or a sum.
 _NAME = re.compile(
     rf"(?<![\w.])(?:{_SECTION})(?:(?:\.\w+)+|(?= must))|(?<![\w.])\w+(?==| \+)|(?<=\+ )\w+"
 )
@@ -19,18 +19,18 @@ _UNKNOWN = re.compile("unknown configuration key '(.*)'")
 
 
 def places_in(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Returns the place of each key in a YAML file, such as "recipe.yaml, line 3"."""
+    """Returns the location of each key in a YAML file, such as "recipe.yaml, line 3"."""
     return {key: f"{path}, line {line}" for key, line in lines_of_keys(path).items()}
 
 
 def is_about_keys(message: str) -> bool:
-    """Returns whether the message of a ConfigError is about keys, and begins with them."""
+    """Returns whether the message of a ConfigError begins with configuration keys."""
     return _ABOUT_KEYS.match(message) is not None
 
 
 def keys_named(message: str) -> list[str]:
-    """Returns the keys, with their sections, whose values the message of a ConfigError is about."""
-    # Behind the semicolon are other keys, or the value.
+    """Returns the keys, with their sections, that the message of a ConfigError is about."""
+    # Text after the semicolon names other keys or the value.
     rule = message.partition(";")[0]
     if unknown := _UNKNOWN.fullmatch(rule):
         return [unknown[1]]
@@ -41,7 +41,7 @@ def keys_named(message: str) -> list[str]:
 
 @contextlib.contextmanager
 def naming_line(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Puts the file, and the line of the key at fault, in front of the message of a ConfigError."""
+    """Prefixes the message of a ConfigError with the file and the line of the invalid key."""
     try:
         yield
     except ConfigError as error:

@@ -1,5 +1,8 @@
-"""The ranges of search options: one check of each for configurations, the command line, `generate`,
-the functions of `keras_transformer.decoding` and `Sampling`."""
+"""Checks of search options.
+
+They are shared by configurations, the command line, `generate`, `keras_transformer.decoding` and
+`Sampling`.
+"""
 
 from typing import Any
 
@@ -12,11 +15,11 @@ from ..checks import (
     positive_int,
 )
 
-# The memory of a search grows with each hypothesis, which has a score for each token.
+# Every hypothesis has a score for each token, so memory grows with the beam size.
 MAX_BEAM_SIZE = 1000
-# With larger powers, `((5 + length) / 6) ** length_penalty` would overflow float32.
+# Larger values would make `((5 + length) / 6) ** length_penalty` overflow in float32.
 MAX_LENGTH_PENALTY = 5
-# Graphs add lengths as 32-bit integers, which larger ones would overflow.
+# Graphs compute lengths in int32, which larger values would overflow.
 MAX_TOKENS = 1_000_000
 
 
@@ -29,12 +32,12 @@ def length_penalty(name: str, value: Any) -> Any:
 
 
 def repetition_penalty(name: str, value: Any) -> Any:
-    # Logits are multiplied and divided by it in float32, which other values would overflow.
+    # Logits are multiplied or divided by the penalty in float32. Other values would overflow.
     return number(name, value, at_least=0.01, at_most=100)
 
 
 def no_repeat_ngram_size(name: str, value: Any) -> Any:
-    # A search has operations for each token of an n-gram: a thousand take seconds to build.
+    # The graph has operations for each token of an n-gram. Building a thousand takes seconds.
     return non_negative_int(name, value, at_most=100)
 
 
@@ -47,7 +50,7 @@ def fewest_new_tokens(name: str, value: Any) -> Any:
 
 
 def temperature(name: str, value: Any, *, optional: bool = False) -> Any:
-    # Searches clip it to values that are finite in float32.
+    # The search clips the temperature to values that are finite in float32.
     return positive_float(name, value, optional=optional)
 
 

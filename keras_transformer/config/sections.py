@@ -1,13 +1,13 @@
-"""The configuration: what `config.yaml` in a model directory holds, as five frozen dataclasses.
+"""The configuration in `config.yaml` of a model directory, as five frozen dataclasses.
 
-    model       TransformerConfig   sizes and variations of the network
-    tokenizer   TokenizerConfig     how text becomes tokens
-    decoding    DecodingConfig      how translations are searched
-    training    TrainingConfig      how the model is trained
-    data        DataConfig          which pairs of the text it is trained on, and how often
+    model       TransformerConfig   size and architecture of the network
+    tokenizer   TokenizerConfig     tokenizer settings
+    decoding    DecodingConfig      translation settings
+    training    TrainingConfig      training settings
+    data        DataConfig          selection, weights and augmentation of the training text
 
-`TransformerConfig` is in model.py. Each field names its default and the check of its values, most
-often from `keras_transformer/checks.py`; rules about several fields are in `__post_init__`.
+`TransformerConfig` is in model.py. Each field has a default and a check, usually from
+`keras_transformer/checks.py`. `__post_init__` checks rules about several fields.
 """
 
 import dataclasses
@@ -47,24 +47,24 @@ TokenizerKind = Literal["bpe", "unigram", "wordpiece", "sentencepiece"]
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerConfig:
-    """How text becomes tokens.
+    """Tokenizer settings.
 
     Args:
-        kind: "bpe" or "unigram" (SentencePiece) or "wordpiece", which are learned from the training
-            text; or "sentencepiece", the SentencePiece model of an imported model. Defaults to
-            "bpe".
-        vocab_size: int. Number of tokens, including the four special ones and eight placeholders; 5
-            to 1,000,000. Defaults to 8000.
-        shared: bool. Whether both languages share one vocabulary, as in the paper. Otherwise each
-            has its own, of `vocab_size` tokens, and `model.tie_embeddings` must be "target" or
-            "none". Defaults to True.
+        kind: str. Tokenizer algorithm: "bpe" or "unigram" (SentencePiece) or "wordpiece", which are
+            learned from the training text; or "sentencepiece", which keeps the SentencePiece model
+            of an imported model. Defaults to "bpe".
+        vocab_size: int. Vocabulary size from 5 to 1,000,000, including four special tokens, eight
+            placeholders, and the pieces for `data.tags` and `data.terms`. Defaults to 8000.
+        shared: bool. Whether both languages share one vocabulary, as in the paper. If False, each
+            language has its own vocabulary of `vocab_size` tokens, and `model.tie_embeddings` must
+            be "target" or "none". Defaults to True.
 
     Raises:
-        ConfigError: A value breaks its rule.
+        ConfigError: If a value is invalid.
     """
 
     kind: TokenizerKind = checked("bpe", one_of, choices=get_args(TokenizerKind))
-    # SentencePiece counts up to it, however few tokens the text supports.
+    # SentencePiece loops up to this size, even if the text supports fewer tokens.
     vocab_size: int = checked(8000, integer, at_least=5, at_most=1_000_000)
     shared: bool = checked(True, boolean)
 
@@ -72,7 +72,7 @@ class TokenizerConfig:
         check_fields(self, "tokenizer")
 
 
-# Finding many more terms in a text takes too long.
+# Searching a text for many more terms would take too long.
 MAX_TERMS = 5000
 
 
@@ -97,43 +97,47 @@ def _is_term(value: object) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class DecodingConfig:
-    """How translations are searched (section 6.1 of the paper).
+    """Translation settings (section 6.1 of the paper).
 
     Args:
-        beam_size: int. Hypotheses kept at each step, at most 1,000; 1 is greedy search. Defaults to
-            4.
-        length_penalty: float. α in `log P / ((5 + length) / 6) ** α`, at most 5: the higher, the
-            longer the translations. Defaults to 0.6.
-        max_extra_tokens: int. How many tokens a translation may have more than its source; at most
-            1,000,000. Defaults to 50.
-        forbidden_tokens: str. Which tokens a translation never contains: "none"; "special", the
-            padding and start tokens; or "unknown", also the unknown token. Defaults to "none".
-        no_repeat_ngram_size: int. A translation does not contain the same n-gram of this many
-            tokens twice; at most 100. For models that repeat themselves. Defaults to 0: n-grams
-            may be repeated.
-        repetition_penalty: float. Values above 1 make tokens that already occur in the translation
-            less probable; 0.01 to 100. Defaults to 1: no penalty.
-        min_length: int. The fewest tokens of a translation that is not empty, with its end token;
-            at most 1,000,000. Defaults to 0.
-        shortlist: bool. Whether training ends with a shortlist, which makes translation faster: for
-            each source token the target tokens that may translate it. Translations are searched
-            among these, whenever the model directory has a shortlist. Defaults to False.
-        tag: str or None. The tag to put in front of every source, such as ">>de<<". It must be in
-            the vocabulary.
-            Defaults to None: none.
-        placeholders: bool. Whether URLs, e-mail addresses, `{names}`, formats such as `%s` and tags
-            such as `<b>` are in a translation as they are in its source, each once; the first eight
-            of a text. In training text, a placeholder of the vocabulary stands for each that is on
-            both sides of a pair, so that a model learns where they belong. Defaults to False.
-        keep: list of str or None. Terms that placeholders stand for, too, where they are whole
+        beam_size: int. Number of hypotheses that beam search keeps at each step, at most 1,000. 1
+            is greedy search. Defaults to 4.
+        length_penalty: float. α in `log P / ((5 + length) / 6) ** α`, at most 5. Higher values lead
+            to longer translations. Defaults to 0.6.
+        max_extra_tokens: int. Maximum number of tokens that a translation may have beyond the
+            length of its source, at most 1,000,000. Defaults to 50.
+        forbidden_tokens: str. Tokens that never occur in a translation: "none" allows all tokens;
+            "special" forbids the padding and start tokens; "unknown" also forbids the unknown
+            token. Defaults to "none".
+        no_repeat_ngram_size: int. Size of the n-grams that may occur only once in a translation, at
+            most 100. Use it for models that repeat themselves. Defaults to 0, which allows repeated
+            n-grams.
+        repetition_penalty: float. Penalty for tokens that already occur in the translation, from
+            0.01 to 100. Values above 1 make them less probable. Defaults to 1: no penalty.
+        min_length: int. Minimum number of tokens in a translation, at most 1,000,000, including the
+            end token. Translations of empty sources stay empty. Defaults to 0.
+        shortlist: bool. Whether to build a shortlist at the end of training, which makes
+            translation faster. It lists, for each source token, the target tokens that may
+            translate it. If a model directory has a shortlist, search considers only these tokens.
+            Defaults to False.
+        tag: str or None. Tag in front of every source, such as ">>de<<". It must be in the
+            vocabulary. Defaults to None: no tag.
+        placeholders: bool. Whether to copy URLs, e-mail addresses, `{names}`, formats such as `%s`
+            and tags such as `<b>` from the source to the translation unchanged, each exactly once.
+            This covers the first eight in a text. In training text, a placeholder token replaces
+            every such item that occurs on both sides of a pair, so that the model learns where it
+            belongs. Defaults to False.
+        keep: list of str or None. Additional terms to copy, where they are whole words. Requires
+            `placeholders=True`. Defaults to None.
+        placeholder_patterns: list of str or None. Regular expressions in RE2 syntax for additional
+            text to copy, such as `%[0-9]+` and `#[a-z]+#`. Requires `placeholders=True`. Defaults
+            to None.
+        terms: dict or None. Maps at most 5,000 terms to their translations. A model that was
+            trained with `data.terms` is asked to use these translations where the terms are whole
             words. Defaults to None.
-        placeholder_patterns: list of str or None. Regular expressions of RE2, whose matches
-            placeholders stand for, too, such as `%[0-9]+` and `#[a-z]+#`. Defaults to None.
-        terms: dict or None. Translations of terms, which a model that was trained with `data.terms`
-            is asked to use where they are whole words; at most 5,000. Defaults to None.
 
     Raises:
-        ConfigError: A value breaks its rule.
+        ConfigError: If a value is invalid.
     """
 
     beam_size: int = checked(4, search_options.beam_size)
@@ -151,7 +155,7 @@ class DecodingConfig:
     terms: dict[str, str] | None = checked(None, _glossary, optional=True)
 
     def __post_init__(self) -> None:
-        # Checked apart from the rule, whose message would print the terms instead of their number.
+        # `require` would print the terms instead of their number.
         if isinstance(self.terms, dict) and len(self.terms) > MAX_TERMS:
             raise ConfigError(
                 f"decoding.terms must have at most {MAX_TERMS:,} terms; received "
@@ -166,92 +170,97 @@ class DecodingConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
-    """How a model is trained (section 5 of the paper).
+    """Training settings (section 5 of the paper).
 
     Args:
-        steps: int. Number of updates. A run that is resumed with another number follows the
-            schedule of that number: after the end of a cosine, the learning rate rises again, and a
-            warning shows both rates. Defaults to 100,000.
-        tokens_per_batch: int. At most this many source positions, and as many target positions, in
-            a batch, on all devices together. Defaults to 25,000.
-        num_buckets: int. At most this many different batch shapes; more shapes mean less padding.
-            At most 1,000. Defaults to 12.
-        warmup_steps: int. Updates until the learning rate peaks. Defaults to 4000.
-        peak_learning_rate: float or None. The peak. Defaults to the paper's,
-            `(d_model * warmup_steps) ** -0.5`.
-        decay: "inverse_sqrt", the paper's decay after the peak; "cosine", which reaches 0 at the
-            last step and is better for short training runs; or "constant", which stays at the peak,
-            to fine-tune. Defaults to "inverse_sqrt".
-        label_smoothing: float. ε_ls (section 5.4). Defaults to 0.1.
-        subword_dropout: float. BPE-dropout (Provilkov et al. 2020): rate at which merges are
-            skipped in the training text, so that the model sees a sentence in several
-            segmentations. For small corpora, with tokenizers of kind "bpe". Defaults to 0.
-        subword_samples: int. Segmentations of each sentence if `subword_dropout` is not 0, shapes
-            of each sentence with `data.augment`, and draws of terms with `data.terms`; at most
-            1,000. Defaults to 16.
+        steps: int. Number of training steps. Each step updates the weights once. If you resume a
+            run with a different number, the learning rate follows the schedule for the new number:
+            after the end of a cosine schedule, it rises again, and a warning shows both rates.
+            Defaults to 100,000.
+        tokens_per_batch: int. Maximum number of source positions, and of target positions, in a
+            batch across all devices. Defaults to 25,000.
+        num_buckets: int. Maximum number of different batch shapes, at most 1,000. More shapes mean
+            less padding. Defaults to 12.
+        warmup_steps: int. Number of steps until the learning rate reaches its peak. Defaults to
+            4000.
+        peak_learning_rate: float or None. Learning rate at the end of the warmup. Defaults to the
+            paper's value, `(d_model * warmup_steps) ** -0.5`.
+        decay: str. Learning rate schedule after the warmup: "inverse_sqrt", as in the paper;
+            "cosine", which reaches 0 at the last step and is better for short training runs; or
+            "constant", which stays at the peak and suits fine-tuning. Defaults to "inverse_sqrt".
+        label_smoothing: float. Label smoothing rate, ε_ls in section 5.4. Defaults to 0.1.
+        subword_dropout: float. Rate at which BPE merges are skipped in the training text
+            (BPE-dropout, Provilkov et al. 2020), so that the model sees several segmentations of a
+            sentence. Use it for small corpora. Requires `tokenizer.kind="bpe"`. Defaults to 0.
+        subword_samples: int. Number of epochs for which random changes to the training text are
+            drawn, at most 1,000: segmentations if `subword_dropout` is positive, augmentation with
+            `data.augment`, and terms with `data.terms`. Each epoch is a copy of the training text
+            on disk. Defaults to 16.
         consistency: float. α of R-Drop (Liang et al. 2021): each batch passes through the model
-            twice with different dropout, and a loss draws the two predictions together. For small
-            corpora; takes twice the time. Defaults to 0: one pass, as in the paper.
-        guided_alignment: float. Weight of a loss by which the first head of the decoder's last
-            layer learns to attend to the source token that a token translates (Garg et al. 2019),
-            as IBM Model 1 finds it in the training text, such as 0.1. For alignments, and for
-            pictures of attention. Defaults to 0: none.
-        clip_norm: float or None. Largest norm of the gradient. For training runs that diverge.
-            Defaults to None.
-        accumulate_steps: int. Number of parts in which a device computes its share of a batch, one
-            after another, so that larger batches fit into its memory; the result is the same,
-            except for the random numbers of dropout. Defaults to 1.
-        freeze: str. Which weights are not trained: "none"; "embeddings", and with them an output
-            projection that shares them; "encoder", its layers; or "both". To fine-tune on little
-            text. Defaults to "none".
-        precision: "float32", "bfloat16" or "float16" (both mixed: weights stay in float32), or
-            "auto": bfloat16 on CPUs with AMX and on GPUs of compute capability 8.0 and later,
-            float16 on GPUs of 7.0 to 7.9, otherwise float32. In float16, gradients are scaled to
-            its small range. A step in which one still overflows is skipped: it counts, but changes
-            no weights. Defaults to "auto".
-        validate_every: int. Updates between validations, which save a checkpoint and the state from
-            which a run is resumed; a crash costs at most so many. Defaults to 1000.
-        validate_by: "perplexity", or "bleu", which translates the validation text by greedy search:
-            the score by which checkpoints are compared. BLEU needs 4-grams: perplexity ranks all
-            checkpoints if the references of the validation text have fewer than 250, as phrases and
-            small texts do. A checkpoint whose translations match fewer than 25 of them ranks behind
-            those that match more. Between equal BLEU, perplexity decides, too. The log says where
-            it does. Defaults to "perplexity".
-        bleu_tokenizer: str or None. sacreBLEU's tokenizer for the BLEU of `validate_by`: "13a",
+            twice with different dropout, and a loss term draws the two predictions together. Use it
+            for small corpora. Training takes twice as long. Defaults to 0: one pass, as in the
+            paper.
+        guided_alignment: float. Weight of the guided alignment loss, such as 0.1 (Garg et al.
+            2019). It trains the first head of the decoder's last layer to attend to the source
+            token that each target token translates, as found by IBM Model 1 in the training text.
+            Use it for alignments and attention pictures. Defaults to 0: no alignment loss.
+        clip_norm: float or None. Maximum norm of the gradient. Use it if training diverges.
+            Defaults to None: no clipping.
+        accumulate_steps: int. Number of gradient accumulation steps. Each device computes its share
+            of a batch in this many parts, one after another, so that larger batches fit into
+            memory. The result is the same, except for the random numbers of dropout. Defaults to 1.
+        freeze: str. Weights that are not trained, for fine-tuning on little text: "none";
+            "embeddings", including an output projection that shares their weights; "encoder", the
+            encoder's layers; or "both". Defaults to "none".
+        precision: str. "float32"; "bfloat16" or "float16", both mixed precision with float32
+            weights; or "auto", which is bfloat16 on CPUs with AMX and on GPUs of compute capability
+            8.0 and later, float16 on GPUs of compute capability 7.0 to 7.9, and float32 otherwise.
+            In float16, loss scaling keeps gradients within the range of the numbers. If a gradient
+            still overflows, the step counts but does not change the weights. Defaults to "auto".
+        validate_every: int. Number of steps between validations. Each validation saves a checkpoint
+            and the state for resuming the run, so a crash costs at most this many steps. Defaults
+            to 1000.
+        validate_by: str. Score that ranks checkpoints: "perplexity", or "bleu", which translates
+            the validation text by greedy search. BLEU needs 4-grams: if the references of the
+            validation text have fewer than 250, as in lists of phrases and small texts, perplexity
+            ranks all checkpoints. If the translations of a checkpoint match fewer than 25, it ranks
+            behind those that match more. Perplexity also breaks ties in BLEU. The log says when
+            perplexity decides. Defaults to "perplexity".
+        bleu_tokenizer: str or None. sacreBLEU tokenizer for the BLEU of `validate_by`: "13a",
             "intl", "zh", "ja-mecab", "ko-mecab", "char", "spm", "flores101", "flores200" or "none".
-            Defaults to None: the one for the script of the validation text's targets; a run that is
-            resumed keeps its own.
-        ema: float. Decay of an exponential moving average of the weights, which is validated,
-            ranked, and saved for translation. It covers about the last `1 / (1 - ema)` updates, but
-            at most about a tenth of all: 0.99 suits thousands of updates, 0.999 tens of thousands.
-            It gains most while the learning rate is high, and little once it has decayed to 0.
-            Defaults to 0: no average.
-        patience: int or None. Training stops after this many validations without a new best.
-            Defaults to None: never.
-        keep_checkpoints: int. How many of the last checkpoints are kept. Defaults to 5.
-        average_last: int. How many of the last checkpoints are averaged when training ends; at most
-            `keep_checkpoints`. The average and the best checkpoint are then measured on the
-            validation text, by `validate_by`; the better one translates, and the log says which.
-            Defaults to 5.
-        average_best: int. How many of the best checkpoints are kept, and averaged instead of the
-            last. Defaults to 0.
-        seed: int. Seed of the initial weights, of the order of the text and of dropout; at most
+            A resumed run keeps its tokenizer. Defaults to None: chosen by the script of the
+            validation text's targets.
+        ema: float. Decay of an exponential moving average of the weights. The averaged weights are
+            validated, ranked and saved for translation. The average covers about the last
+            `1 / (1 - ema)` steps, but at most about a tenth of all steps: use 0.99 for thousands of
+            steps and 0.999 for tens of thousands. It helps most while the learning rate is high,
+            and little once it has decayed to 0. Defaults to 0: no average.
+        patience: int or None. Number of validations without a new best score after which training
+            stops. Defaults to None: no early stopping.
+        keep_checkpoints: int. Number of most recent checkpoints to keep. Defaults to 5.
+        average_last: int. Number of most recent checkpoints to average at the end of training, at
+            most `keep_checkpoints`. The average and the best checkpoint are then scored on the
+            validation text by `validate_by`. The better of the two is used for translation, and the
+            log says which. Must be 0 if `average_best` is positive. Defaults to 5.
+        average_best: int. Number of best checkpoints to keep, and to average instead of the most
+            recent checkpoints. Defaults to 0.
+        seed: int. Random seed for the initial weights, the order of the text and dropout, at most
             4,294,967,295. Defaults to 1.
 
     Raises:
-        ConfigError: A value breaks its rule.
+        ConfigError: If a value is invalid.
     """
 
     steps: int = checked(100_000, positive_int)
     tokens_per_batch: int = checked(25_000, positive_int)
-    # The shapes are chosen in as many rounds.
+    # Choosing the shapes takes this many iterations.
     num_buckets: int = checked(12, positive_int, at_most=1000)
     warmup_steps: int = checked(4000, positive_int)
     peak_learning_rate: float | None = checked(None, positive_float, optional=True)
     decay: str = checked("inverse_sqrt", one_of, choices=("inverse_sqrt", "cosine", "constant"))
     label_smoothing: float = checked(0.1, rate)
     subword_dropout: float = checked(0.0, rate)
-    # Each is a copy of the training text on disk.
+    # Each sample is a copy of the training text on disk.
     subword_samples: int = checked(16, positive_int, at_most=1000)
     consistency: float = checked(0.0, non_negative_float)
     guided_alignment: float = checked(0.0, non_negative_float)
@@ -267,7 +276,7 @@ class TrainingConfig:
     keep_checkpoints: int = checked(5, positive_int)
     average_last: int = checked(5, non_negative_int)
     average_best: int = checked(0, non_negative_int)
-    # NumPy takes seeds of 32 bits.
+    # NumPy seeds have at most 32 bits.
     seed: int = checked(1, non_negative_int, at_most=2**32 - 1)
 
     def __post_init__(self) -> None:
@@ -279,7 +288,7 @@ class TrainingConfig:
 
 
 def scripts_of(value: str) -> list[str]:
-    """Returns the names in a list with commas, such as "Han, Hiragana, Katakana"."""
+    """Returns the names in a comma-separated list, such as "Han, Hiragana, Katakana"."""
     return [name.strip().replace("_", "") for name in value.split(",")]
 
 
@@ -297,7 +306,7 @@ def _language(name: str, value: Any, *, optional: bool = False) -> Any:
 
 
 def _are_scripts(names: list[str]) -> bool:
-    """Whether `regex` knows names as values of Unicode's property Script."""
+    """Returns whether `regex` knows all names as values of the Unicode property Script."""
     import regex
 
     try:
@@ -309,27 +318,30 @@ def _are_scripts(names: list[str]) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class AugmentConfig:
-    """In which other shapes a model sees the training text, so that it translates them too.
+    """Augmentation of the training text with other forms, so that the model can translate them.
 
-    Each field is a share of the pairs, from 0 to 1. Which pairs it is, and how they change, is
-    drawn anew in each of `training.subword_samples` epochs. A pair has at most one of the three
-    cases, so that their shares sum to at most 1; everything else is drawn independently. URLs, tags
-    and whatever else `decoding.placeholders` is about stay as they are.
+    Each field is the share of pairs to change, from 0 to 1. The pairs and their changes are drawn
+    anew in each of `training.subword_samples` epochs. At most one of the three case changes applies
+    to a pair, so their shares must sum to at most 1. All other changes are independent of each
+    other. URLs, tags and everything else that `decoding.placeholders` covers stay unchanged.
 
     Args:
-        upper_case: float. UPPER CASE on both sides. Defaults to 0.
-        title_case: float. Title Case on both sides. Defaults to 0.
-        lower_case: float. lower case in the source; the target is written as usual. Defaults to 0.
-        no_final_punctuation: float. No full stop, question mark or exclamation mark at the end, on
-            both sides. Defaults to 0.
-        typos: float. Typing errors in the source: in one of ten words, but at least one, letters
-            are swapped, dropped, doubled, or replaced by a neighbor on the keyboard. Defaults to 0.
-        spaces: float. One of ten spaces of the source, but at least one, is doubled or missing.
+        upper_case: float. Share of pairs in UPPER CASE on both sides. Defaults to 0.
+        title_case: float. Share of pairs in Title Case on both sides. Defaults to 0.
+        lower_case: float. Share of pairs with the source in lower case. The target keeps its case.
             Defaults to 0.
-        emoji: float. The same emoji at the beginning or the end of both sides. Defaults to 0.
+        no_final_punctuation: float. Share of pairs without a full stop, question mark or
+            exclamation mark at the end of both sides. Defaults to 0.
+        typos: float. Share of pairs with typing errors in the source. In 10% of its words, and at
+            least in one word, a letter is dropped, doubled or replaced by a neighbor on the
+            keyboard, or two letters are swapped. Defaults to 0.
+        spaces: float. Share of pairs with spacing errors in the source. 10% of its spaces, and at
+            least one space, are doubled or missing. Defaults to 0.
+        emoji: float. Share of pairs with the same emoji at the beginning or the end of both sides.
+            Defaults to 0.
 
     Raises:
-        ConfigError: A value breaks its rule.
+        ConfigError: If a value is invalid.
     """
 
     upper_case: float = checked(0.0, probability)
@@ -343,16 +355,16 @@ class AugmentConfig:
     def __post_init__(self) -> None:
         check_fields(self, "data.augment")
         cases = self.upper_case + self.title_case + self.lower_case
-        # Rounding may make a sum that should be 1 a little larger.
+        # Rounding errors may make the sum slightly larger than 1.
         name = "data.augment.upper_case + title_case + lower_case"
         require(cases <= 1 + 1e-9, name, "at most 1", cases)
 
     def __bool__(self) -> bool:
-        """Whether anything changes."""
+        """Returns whether any augmentation is enabled."""
         return any(dataclasses.astuple(self))
 
 
-# Pairs are repeated on disk.
+# Limited because repeated pairs are written to disk.
 _weight = functools.partial(number, at_least=0.001, at_most=1000)
 _tag_or_none = functools.partial(tag, optional=True)
 _file_or_none = functools.partial(text_not_empty, optional=True)
@@ -360,59 +372,61 @@ _file_or_none = functools.partial(text_not_empty, optional=True)
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """Which pairs of the given text a model is trained on, and how often.
+    """Selection, weights and augmentation of the training text.
 
-    A pair is left out by the first filter that matches it, in the order of this list. Lengths are
-    in characters, because Chinese, Japanese and Thai text has no spaces between words. By default,
-    a pair is left out only if a side has no tokens or more than the model takes.
+    Filters apply in the order of this list, and the first filter that matches a pair removes it.
+    Lengths are in characters, because Chinese, Japanese and Thai text has no spaces between words.
+    By default, a pair is removed only if a side has no tokens or more tokens than the model
+    accepts.
 
     Args:
-        weights: list of float or None. For each corpus, how often its pairs are used in an epoch: 2
-            is twice; 0.5 is half of them, chosen at random but always in the same way; each from
-            0.001 to 1,000. Defaults to None: once.
+        weights: list of float or None. For each corpus, how often its pairs occur in an epoch, from
+            0.001 to 1,000. With 2, every pair occurs twice; with 0.5, half of the pairs occur, in a
+            random but reproducible selection. Defaults to None: once.
         tags: list of str or None. For each corpus, the tag in front of its sources, such as
-            ">>de<<" for a language to translate into or "<bt>" for back-translations; None for a
-            corpus without one. A tag is one token of the vocabulary, which no text contains.
+            ">>de<<" for the target language or "<bt>" for back-translations; None for a corpus
+            without a tag. A tag is a single token of the vocabulary and does not occur in text.
             Defaults to None: no tags.
-        valid_tags: list of str or None. The same for the corpora to validate on, among `tags`.
-            Pairs that are held out keep theirs. Defaults to None: no tags.
-        terms: float. The share of the pairs in whose sources the translations of some words or
-            phrases are written beside them, drawn anew in each epoch, so that translations follow a
-            glossary; at least 0 and below 1, such as 0.1. Defaults to 0: none.
-        normalize: "nfc", "nfkc", "none" or None. The normal form of Unicode (UAX #15) into which
-            the model brings every text first, in training and whenever it translates. "nfc" joins
-            a letter and its accents into one character, as most programs write them. "nfkc" also
-            replaces half-width and full-width forms, ligatures and circled numbers by plain
-            characters, so that translations have none of them. "none" leaves texts as they are.
-            Placeholders always keep their text as it is. Defaults to None: a new model has "nfc",
-            and a training run that is resumed or starts from a model has that model's.
-        scores: list of str or None. For each corpus, a file with a number for each pair, such as
-            `score` prints; None for a corpus without one, all of whose pairs pass. Defaults to
-            None: no scores.
-        min_score: float or None. Leaves out pairs with a lower score. Defaults to None.
-        min_characters: int or None. Leaves out pairs with a side that is shorter. Defaults to None.
-        max_characters: int or None. Leaves out pairs with a side that is longer. Defaults to None.
-        max_length_ratio: float or None. Leaves out pairs whose longer side has more than this many
-            times the characters of the shorter; at least 1. Defaults to None.
-        source_script: str or None. The Unicode script of the source language, such as "Latin", or
-            several with commas, such as "Han, Hiragana, Katakana". Leaves out pairs with too few
-            letters of this script. Defaults to None.
-        target_script: str or None. The same for the target. Defaults to None.
-        min_script_share: float. The least share of letters in the script; above 0 and at most 1. A
+        valid_tags: list of str or None. The same for the validation corpora, each tag among `tags`.
+            Held-out pairs keep their tags. Defaults to None: no tags.
+        terms: float. Share of pairs in which the translations of some words or phrases are written
+            beside them in the source, so that the model learns to follow a glossary. They are drawn
+            anew in each epoch. At least 0 and below 1, such as 0.1. Defaults to 0: no terms.
+        normalize: str or None. Unicode normalization (UAX #15) of every text, in training and
+            translation: "nfc", "nfkc" or "none". "nfc" joins a letter and its accents into one
+            character, as most programs write them. "nfkc" also replaces half-width and full-width
+            forms, ligatures and circled numbers by plain characters, so that translations do not
+            contain them. "none" leaves text unchanged. Spans of placeholders are never changed.
+            Defaults to None: a new model uses "nfc", and a training run that is resumed or starts
+            from a model uses that model's normalization.
+        scores: list of str or None. For each corpus, a file with one number per pair, such as the
+            output of `score`; None for a corpus without scores, which keeps all its pairs. Requires
+            `min_score`. Defaults to None: no scores.
+        min_score: float or None. Removes pairs with a lower score. Requires `scores`. Defaults to
+            None.
+        min_characters: int or None. Removes pairs with a shorter side. Defaults to None.
+        max_characters: int or None. Removes pairs with a longer side. Defaults to None.
+        max_length_ratio: float or None. Removes pairs whose longer side has more than this many
+            times the characters of the shorter side. Must be at least 1. Defaults to None.
+        source_script: str or None. Unicode script of the source language, such as "Latin", or a
+            comma-separated list, such as "Han, Hiragana, Katakana". Removes pairs with too few
+            letters in this script. Defaults to None.
+        target_script: str or None. The same for the target language. Defaults to None.
+        min_script_share: float. Minimum share of letters in the script, above 0 and at most 1. A
             side without letters passes. Defaults to 0.5.
-        source_language: str or None. The ISO 639 code of the source language, such as "de". Leaves
-            out pairs whose source is 30 times as likely to be in another language. Needs the extra
+        source_language: str or None. ISO 639 code of the source language, such as "de". Removes
+            pairs whose source is 30 times as likely to be in another language. Requires the extra
             `languages`. Defaults to None.
-        target_language: str or None. The same for the target. Defaults to None.
-        remove_copies: bool. Leaves out pairs whose target is their source. Defaults to False.
-        remove_duplicates: bool. Leaves out pairs that came before, with the same source and the
-            same target. Takes 8 bytes of memory for each pair, and at moments twice as much.
+        target_language: str or None. The same for the target language. Defaults to None.
+        remove_copies: bool. Whether to remove pairs whose target equals their source. Defaults to
+            False.
+        remove_duplicates: bool. Whether to remove repeated pairs, with the same source and the same
+            target as an earlier pair. Takes 8 bytes of memory per pair, and briefly twice as much.
             Defaults to False.
-        augment: AugmentConfig. Other shapes in which the model sees the training text. Defaults to
-            none.
+        augment: AugmentConfig. Augmentation of the training text. Defaults to no augmentation.
 
     Raises:
-        ConfigError: A value breaks its rule.
+        ConfigError: If a value is invalid.
     """
 
     weights: list[float] | None = checked(None, list_of, item=_weight, optional=True)
@@ -450,16 +464,16 @@ class DataConfig:
 
     @property
     def normalization(self) -> Literal["nfc", "nfkc", "none"]:
-        """The normal form of a trained model; models of earlier releases do not name one."""
+        """The Unicode normalization, which is "none" for models of earlier releases."""
         return cast(Literal["nfc", "nfkc", "none"], self.normalize or "none")
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """All five sections.
+    """Configuration with all five sections.
 
     Raises:
-        ConfigError: Values of different sections do not fit each other.
+        ConfigError: If values of different sections contradict each other.
     """
 
     model: TransformerConfig
@@ -473,7 +487,7 @@ class Config:
         dropout, alignment = self.training.subword_dropout, self.training.guided_alignment
         rule = f"0 if tokenizer.kind={kind}"
         require(not dropout or kind == "bpe", "training.subword_dropout", rule, dropout)
-        # Two imported SentencePiece models may have one vocabulary.
+        # Two imported SentencePiece models may share a vocabulary.
         may_be_tied = self.tokenizer.shared or kind == "sentencepiece"
         rule = "'target' or 'none' if tokenizer.shared=False"
         require(may_be_tied or tied != "all", "model.tie_embeddings", rule, tied)
@@ -482,7 +496,7 @@ class Config:
         require(not alignment or window is None, "training.guided_alignment", rule, alignment)
 
     def with_vocab_sizes(self, source: int, target: int) -> "Config":
-        """Returns a copy whose model has the vocabularies that were actually learned."""
+        """Returns a copy with the sizes of the vocabularies that were learned."""
         model = dataclasses.replace(self.model, source_vocab_size=source, target_vocab_size=target)
         return dataclasses.replace(self, model=model)
 

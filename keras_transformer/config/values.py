@@ -1,5 +1,4 @@
-"""What the sections of a configuration are made of: values besides numbers, and mappings, as YAML
-gives them."""
+"""Checks for the sections of a configuration, and conversion from the mappings in a YAML file."""
 
 import dataclasses
 import difflib
@@ -21,13 +20,13 @@ Default = TypeVar("Default")
 Precision = Literal["float32", "bfloat16", "int8-weights"]
 PrecisionOrAuto = Literal["auto", "float32", "bfloat16", "int8-weights"]
 TrainingPrecision = Literal["auto", "float32", "bfloat16", "float16"]
-# sacreBLEU's tokenizers of texts for BLEU.
+# Tokenizers of sacreBLEU.
 BleuTokenizer = Literal[
     "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "spm", "flores101", "flores200", "none"
 ]
 BLEU_TOKENIZERS: tuple[str, ...] = get_args(BleuTokenizer)
 
-# The signatures of a servable.
+# Signatures of an exported SavedModel.
 SignatureName = Literal[
     "serving_default",
     "translate",
@@ -44,19 +43,23 @@ SignatureName = Literal[
 ]
 
 # A BCP 47 tag: a language of two or three letters, then extended languages, a script, a region,
-# variants, extensions and what is for private use.
+# variants, extensions and private-use subtags.
 _LANGUAGE_TAG = (
     r"[a-z]{2,3}(-[a-z]{3}){0,3}(-[a-z]{4})?(-([a-z]{2}|[0-9]{3}))?"
     r"(-([a-z0-9]{5,8}|[0-9][a-z0-9]{3}))*(-[0-9a-wyz](-[a-z0-9]{2,8})+)*(-x(-[a-z0-9]{1,8})+)?"
 )
-# Other tags of languages, or of languages with the same rules.
+# Languages with a second code, or with the same rules as another language.
 _SAME_LANGUAGES = {
     "bs": "hr", "cmn": "zh", "iw": "he", "nn": "nb", "no": "nb", "sh": "hr", "yue": "zh",
 }  # fmt: skip
 
 
 def language_tag(name: str, value: Any, *, optional: bool = False) -> Any:
-    """Returns a BCP 47 tag; "_" stands for "-" as well. A ConfigError if the text is none."""
+    """Returns the value if it is a BCP 47 tag, in which "_" may replace "-".
+
+    Raises:
+        ConfigError: If the value is not a BCP 47 tag.
+    """
     if text(name, value, optional=optional) is not None:
         is_valid = re.fullmatch(_LANGUAGE_TAG, value.replace("_", "-"), re.I | re.A) is not None
         require(is_valid, name, "a BCP 47 tag such as de, pt-BR or zh-Hant", value)
@@ -64,7 +67,7 @@ def language_tag(name: str, value: Any, *, optional: bool = False) -> Any:
 
 
 def language_of(tag: str | None) -> str | None:
-    """Returns the language of a BCP 47 tag, in lower case: "zh" of "zh-Hant-TW"."""
+    """Returns the language of a BCP 47 tag in lower case, such as "zh" for "zh-Hant-TW"."""
     if tag is None:
         return None
     language = tag.replace("_", "-").partition("-")[0].lower()
@@ -72,14 +75,13 @@ def language_of(tag: str | None) -> str | None:
 
 
 def source_language(languages: str) -> str:
-    """Returns the first of two languages, such as "en-de" or "zh_TW-en"."""
+    """Returns the source language of a pair such as "en-de" or "zh_TW-en"."""
     return languages.partition("-")[0]
 
 
-# A tag is a special piece of a vocabulary that stands in front of a source, such as the language to
-# translate into.
+# A tag is a special piece of the vocabulary in front of a source, such as the target language.
 _NAME = r"[A-Za-z0-9_.:@=+-]{1,50}"
-# The special pieces that every vocabulary has, and those of bytes, are no tags.
+# The special pieces of every vocabulary and the byte pieces are not tags.
 _TAG = rf"<(?!(pad|unk|start|s|0x[0-9A-F]{{2}})>){_NAME}>|>>{_NAME}<<"
 _NUM_LISTED = 10
 
@@ -89,43 +91,47 @@ def is_tag(value: object) -> bool:
 
 
 def listed(names: Collection[str]) -> str:
-    """Returns the first of several tags or files, for messages."""
+    """Returns the first names as a comma-separated list for messages."""
     more = f" and {len(names) - _NUM_LISTED} more" if len(names) > _NUM_LISTED else ""
     return ", ".join(itertools.islice(names, _NUM_LISTED)) + more
 
 
 def tag(name: str, value: Any, *, optional: bool = False) -> Any:
-    """Returns a tag; a ConfigError if the text is none."""
+    """Returns the value if it is a tag.
+
+    Raises:
+        ConfigError: If the value is not a tag.
+    """
     is_valid = text(name, value, optional=optional) is None or is_tag(value)
     require(is_valid, name, "a tag such as <bt> or >>de<<", value)
     return value
 
 
-# In place of the default of a field that every file has.
+# Default of a required field.
 REQUIRED: Any = dataclasses.MISSING
-# TensorFlow and NumPy have no larger integers.
+# Largest integer of TensorFlow and NumPy.
 _MAX_INT = 2**63 - 1
 
 
 def checked(default: Default, check: Callable[..., Any], **arguments: Any) -> Default:
-    """Returns a field of a section: its default, and the check that its values must pass.
+    """Returns a dataclass field with a default and a check of its values.
 
         num_heads: int = checked(8, positive_int)
         key_dim: int | None = checked(None, positive_int, optional=True)
 
     Args:
-        check: function of a name and a value, most often one of `checks.py`, which returns the
-            value, or raises a ConfigError.
-        **arguments: further arguments of the check.
+        check: function of a name and a value, usually from `checks.py`. It returns the value or
+            raises a ConfigError.
+        **arguments: additional arguments of the check.
     """
     check = functools.partial(check, **arguments)
     return dataclasses.field(default=default, metadata={"check": check})
 
 
 def check_fields(instance: "DataclassInstance", section: str) -> None:
-    """Checks the fields of a section, and sets them to what the checks return.
+    """Checks the fields of a section and stores the values that the checks return.
 
-    An integer becomes a float in a field of floats.
+    Integers in float fields become floats.
     """
     for field in dataclasses.fields(instance):
         if "check" in field.metadata:
@@ -139,19 +145,19 @@ def check_fields(instance: "DataclassInstance", section: str) -> None:
 
 
 def section_of(sections: Mapping[str, object], name: str) -> Any:
-    """Returns a section as YAML gives it; an empty or missing one, which YAML gives as None, has no
-    keys."""
+    """Returns a section as a mapping. An empty or missing section, None in YAML, has no keys."""
     values = sections.get(name)
     return {} if values is None else values
 
 
 def from_dict(cls: type[Section], values: Mapping[str, object], section: str = "") -> Section:
-    """Makes a configuration, or a section of it, from nested mappings; an empty or missing section
-    has its defaults.
+    """Creates a configuration or one of its sections from nested mappings.
+
+    An empty or missing section has its defaults.
 
     Raises:
-        ConfigError: A key is unknown (the message suggests the nearest) or missing, or a value
-            breaks its rule.
+        ConfigError: If a key is unknown (the message suggests the nearest key) or missing, or a
+            value is invalid.
     """
     fields = dataclasses.fields(cls)
     prefix = f"{section}." if section else ""

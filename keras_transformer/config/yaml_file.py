@@ -1,4 +1,4 @@
-"""The part of YAML in which a configuration may be written."""
+"""Reads and writes configurations in a safe subset of YAML."""
 
 import contextlib
 import os
@@ -16,12 +16,11 @@ _MAX_DEPTH = 10
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads only what a configuration needs of YAML, so that no text takes long or gives anything
-    but plain values.
+    """YAML loader restricted to plain values, so that untrusted text is cheap and safe to read.
 
-    An alias may stand only for a single value. Tags, deep nesting, merged or repeated keys, and
-    dates are not allowed. Numbers are decimal, as in YAML 1.2: `5e-4` and `1e3` are numbers, `010`
-    is ten, and `1:30` is text.
+    Aliases may refer to scalars only. Tags, deep nesting, merged or repeated keys, and dates are
+    not allowed. Numbers are decimal, as in YAML 1.2: `5e-4` and `1e3` are numbers, `010` is ten,
+    and `1:30` is text.
     """
 
     depth = 0
@@ -54,19 +53,17 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Puts text in quotes that `_Loader`, or another reader of YAML, would take for something
-    else."""
+    """YAML dumper that quotes text that `_Loader` or another YAML reader would not read as text."""
 
 
 def _construct_float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float | int:
-    """Numbers such as `1e5` are whole: they may be numbers of steps."""
+    """Reads a number. Values such as `1e5` become integers, because they may be step counts."""
     value = loader.construct_yaml_float(node)
     return int(value) if value.is_integer() and "." not in node.value else value
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    """Escapes the line breaks of Unicode, in double quotes: a reader of YAML would take some of
-    them for spaces."""
+    """Escapes Unicode line breaks in double quotes, because YAML readers turn some into spaces."""
     style = '"' if set(text) & set("\x85\u2028\u2029") else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
 
@@ -96,7 +93,10 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Reads a YAML file's mapping without checking its keys; an empty file is an empty mapping."""
+    """Reads the mapping in a YAML file without checking its keys.
+
+    An empty file is an empty mapping.
+    """
     try:
         values = _parse(_read(path))
     except yaml.MarkedYAMLError as error:
@@ -109,10 +109,10 @@ def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def lines_of_keys(path: str | os.PathLike[str]) -> dict[str, int]:
-    """Returns the line of each key of a file that `read_sections` has read, by its whole name.
+    """Returns the line of each key in a file that `read_sections` has read.
 
-    The name of a key in a section is, for example, "model.d_model". The mapping is empty if the
-    file cannot be read again, as a pipe.
+    Keys have full names such as "model.d_model". The result is empty if the file, such as a pipe,
+    cannot be read again.
     """
     lines: dict[str, int] = {}
 
@@ -128,8 +128,11 @@ def lines_of_keys(path: str | os.PathLike[str]) -> dict[str, int]:
 
 
 def yaml_of(sections: Mapping[str, object]) -> str:
-    """Returns YAML from which `read_sections` reads the same; a ConfigError if it would be too long
-    for that."""
+    """Returns YAML text that `read_sections` reads back.
+
+    Raises:
+        ConfigError: If the text would be too long for `read_sections`.
+    """
     text = yaml.dump(sections, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     if len(text) > _MAX_CHARACTERS:
         raise ConfigError(
@@ -140,7 +143,7 @@ def yaml_of(sections: Mapping[str, object]) -> str:
 
 
 def parse_value(text: str) -> Any:
-    """Reads one YAML value, such as `256`, `5e-4`, `null` or `relu`."""
+    """Reads a YAML value, such as `256`, `5e-4`, `null` or `relu`."""
     try:
         return _parse(text)
     except yaml.MarkedYAMLError as error:
@@ -160,8 +163,11 @@ def _read(path: str | os.PathLike[str]) -> str:
 
 
 def _parse(text: str) -> Any:
-    """Reads YAML; whatever is wrong with it is the `problem` of a MarkedYAMLError, which may have
-    no mark."""
+    """Parses YAML.
+
+    Raises:
+        MarkedYAMLError: If the text is invalid. The error has a `problem`, but may have no mark.
+    """
     if len(text) > _MAX_CHARACTERS:
         _refuse(f"longer than {_MAX_CHARACTERS:,} characters")
     try:
@@ -169,5 +175,5 @@ def _parse(text: str) -> Any:
     except yaml.reader.ReaderError as error:
         _refuse(f"the character {error.character:#x} is not allowed")
     except (ValueError, OverflowError):
-        # Python refuses thousands of digits, and codes of characters that do not exist.
+        # Python rejects integers of thousands of digits and invalid character codes.
         _refuse("a number or the code of a character is too large")

@@ -1,4 +1,4 @@
-"""The model directory: the one contract between training, translating and exporting."""
+"""The model directory, which connects training, translation and export."""
 
 from ..runtime.packages import missing_packages_named
 

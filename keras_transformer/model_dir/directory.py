@@ -1,23 +1,24 @@
-"""The model directory: the one contract between training, translating and exporting.
+"""The model directory, which connects training, translation and export.
 
-    config.yaml                           the version of the format, and the whole configuration
-    tokenizer.model (or vocab.txt)        the tokenizer's own file; source.NAME and target.NAME if
-                                          there are two
-    checkpoints/step-00001000.weights.h5  weights after so many updates, the last few and the best
-    best.weights.h5                       the best weights on the validation text
-    average.weights.h5                    the mean of checkpoints, if they were averaged
-    training_state.npz                    weights, optimizer, step, scores and log, from which a
-                                          training run is resumed
-    training_state.previous.npz           the state before
-    alignment.npz                         the state of `build-shortlist`, while it runs
-    shortlist.npz                         for each source token the target tokens that may
-                                          translate it
-    evaluation.json                       the scores that `evaluate` measured last
-    log.csv, tensorboard/                 the log of the training run, for people
-    NAME.sha256                           the checksum of a binary file or of the tokenizer's
-    .train.lock                           the process that trains in the directory, while it runs
+    config.yaml                           format version and full configuration
+    tokenizer.model (or vocab.txt)        tokenizer file, or source.NAME and target.NAME if there
+                                          are two
+    checkpoints/step-00001000.weights.h5  weights at this step, for the most recent and the best
+                                          checkpoints
+    best.weights.h5                       best weights on the validation text
+    average.weights.h5                    average of checkpoints, if they were averaged
+    training_state.npz                    weights, optimizer, step, scores and log for resuming a
+                                          training run
+    training_state.previous.npz           previous training state
+    alignment.npz                         state of `build-shortlist` while it runs
+    shortlist.npz                         target tokens that may translate each source token
+    evaluation.json                       scores from the last run of `evaluate`
+    log.csv, tensorboard/                 training log
+    NAME.sha256                           checksum of a binary file or a tokenizer file
+    .train.lock                           lock file with the process that trains in the directory
 
-Every file appears whole, by rename. Loading runs no code from the directory.
+Files are written under a temporary name and then renamed, so they are never incomplete. Loading
+runs no code from the directory.
 """
 
 import collections
@@ -57,14 +58,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 # Raise this number when releases cannot read each other's model directories.
 _FORMAT_VERSION = 2
-# The files in the list above, and the folders in which every file is one of the directory.
+# Files in the list above, and folders in which every file belongs to the model directory.
 _FILES = re.compile(
     r"config\.yaml|(source\.|target\.)?(tokenizer\.model|vocab\.txt)|(best|average)\.weights\.h5|"
     r"training_state(\.previous)?\.npz|(alignment|shortlist)\.npz|evaluation\.json|log\.csv|"
     r"\.(train|align)\.lock"
 )
 _FOLDERS = ("checkpoints", "tensorboard")
-# Those of a file of weights: far above what the deepest model has.
+# Limits on weights files, far above the deepest model.
 _MAX_DEPTH = 20
 _MAX_ITEMS = 200_000
 _MAX_EVALUATION_BYTES = 2**20
@@ -75,7 +76,7 @@ _CONTAINER_LIMITS = (
 
 
 class ModelDir:
-    """A model directory. It need not exist, and any of its files may be missing."""
+    """A model directory. It does not have to exist, and any file may be missing."""
 
     def __init__(self, path: "str | os.PathLike[str] | ModelDir") -> None:
         self.path: pathlib.Path = path.path if isinstance(path, ModelDir) else pathlib.Path(path)
@@ -99,7 +100,7 @@ class ModelDir:
         return self.checkpoints_path / f"step-{step:08d}.weights.h5"
 
     def checkpoints(self) -> dict[int, pathlib.Path]:
-        """Returns the paths of all checkpoints by their steps, the oldest first."""
+        """Returns a dict from step to checkpoint path, oldest first."""
         paths = {}
         for path in self.checkpoints_path.glob("step-*.weights.h5"):
             name = re.fullmatch(r"step-(\d+)\.weights\.h5", path.name)
@@ -108,17 +109,17 @@ class ModelDir:
         return dict(sorted(paths.items()))
 
     def lock_for_training(self) -> contextlib.AbstractContextManager[None]:
-        """Returns the lock that a training run holds: `with model_dir.lock_for_training(): ...`.
+        """Returns the lock of a training run: `with model_dir.lock_for_training(): ...`.
 
         Raises:
-            LockedError: On entering, if another process holds it.
-            ConfigError: On entering, if the lock is not a file, such as a symbolic link.
+            LockedError: On entry, if another process holds the lock.
+            ConfigError: On entry, if the lock is not a regular file, such as a symbolic link.
         """
         return locked(self.lock_path, "another training runs here")
 
     def has_as_file(self, path: str | os.PathLike[str]) -> bool:
-        """Whether a path, however it is spelled, is or would be a file of this directory."""
-        # The name itself may be a link: then both the link and its target count.
+        """Returns whether a path, in any spelling, is or would be a file of this directory."""
+        # If the path is a link, check both the link and its target.
         folder, name = os.path.split(os.path.abspath(path))
         spellings = (os.path.join(os.path.realpath(folder), name), os.path.realpath(path))
         root = os.path.realpath(self.path)
@@ -134,7 +135,7 @@ class ModelDir:
         return any(file.exists() and os.path.samefile(file, path) for file in own)
 
     def is_trained(self) -> bool:
-        """Whether there are weights or a training state of this configuration."""
+        """Returns whether the directory has a configuration, and weights or a training state."""
         if not self.config_path.is_file():
             return False
         paths = [
@@ -149,8 +150,8 @@ class ModelDir:
         """Reads the configuration.
 
         Raises:
-            ConfigError: The directory is not a model directory, its format is another one, or a
-                value breaks its rule.
+            ConfigError: If this is not a model directory, the format version is not supported, or a
+                value is invalid.
         """
         if not self.config_path.is_file():
             raise ConfigError(
@@ -170,11 +171,15 @@ class ModelDir:
             temporary.write_text(yaml_of(sections), encoding="utf-8")
 
     def weights_path(self) -> pathlib.Path:
-        """Returns the path of the weights to translate with: the average, or the best weights."""
+        """Returns the path of the weights for translation.
+
+        These are the average of checkpoints if it exists, otherwise the best weights, otherwise the
+        newest checkpoint.
+        """
         return self._weights_paths()[0]
 
     def _weights_paths(self) -> list[pathlib.Path]:
-        """All weights that can translate, the ones to prefer first."""
+        """Returns the paths of all weights for translation, in order of preference."""
         paths = [path for path in (self.average_path, self.best_path) if path.is_file()]
         paths += reversed(self.checkpoints().values())
         if not paths:
@@ -184,16 +189,16 @@ class ModelDir:
         return paths
 
     def load_model(self, config: TransformerConfig, dtype: str = "float32") -> "Transformer":
-        """Makes a model and loads the weights to translate with.
+        """Builds a model and loads the weights for translation.
 
         Raises:
-            ConfigError: There are no weights, all are damaged, or they do not fit the
+            ConfigError: If there are no weights, all weights are damaged, or they do not match the
                 configuration.
-            MemoryLimitError: The weights take more memory than the machine has.
+            MemoryLimitError: If the weights need more memory than the machine has.
         """
         from ..models import build_transformer
 
-        # Check this before the model is built, which takes a while.
+        # Check the file first, because building the model takes longer.
         require_fitting(self.weights_path(), config)
         bytes_per_parameter = 2 if dtype in ("bfloat16", "float16") else 4
         require_memory(config.num_parameters, bytes_per_parameter, "to translate")
@@ -202,13 +207,14 @@ class ModelDir:
         return model
 
     def load_weights(self, model: "Transformer") -> pathlib.Path:
-        """Sets a model to the weights to translate with, and returns their path.
+        """Loads the weights for translation into a model and returns their path.
 
-        If they are damaged, the best or otherwise the newest checkpoint takes their place, and a
-        warning is logged.
+        If they are damaged, this method loads the best weights, or otherwise the newest undamaged
+        checkpoint, and logs a warning.
 
         Raises:
-            ConfigError: There are no weights, all are damaged, or they do not fit the model.
+            ConfigError: If there are no weights, all weights are damaged, or they do not match the
+                model.
         """
         damaged = []
         for path in self._weights_paths():
@@ -223,30 +229,30 @@ class ModelDir:
         raise damaged[0]
 
     def weights_sha256(self) -> str:
-        """Returns the checksum of the weights to translate with."""
+        """Returns the checksum of the weights for translation."""
         with open(self.weights_path(), "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def write_evaluation(self, text: str, scores: Mapping[str, str]) -> None:
-        """Writes scores of the weights for model cards.
+        """Writes the scores of the weights, which model cards show.
 
         Args:
-            text: the text on which they were measured.
-            scores: the signature of each score.
+            text: description of the test set and the search options.
+            scores: dict from score to signature.
         """
         values = {"weights_sha256": self.weights_sha256(), "text": text, "scores": dict(scores)}
         content = json.dumps(values, indent=2, ensure_ascii=False) + "\n"
         try:
             with replacing(self.evaluation_path) as temporary:
-                # The name of a file need not be UTF-8.
+                # The text has a file name, which may not be UTF-8.
                 temporary.write_text(content, "utf-8", "replace")
         except OSError as error:
             _log.warning(f"{error}; model cards will not show the scores")
 
     def read_evaluation(self) -> list[str]:
-        """Returns the scores of the weights with their signatures and texts.
+        """Returns the scores of the weights with their signatures and test sets.
 
-        There are none if the last scores are of other weights.
+        The list is empty if the last scores belong to other weights.
         """
         if not self.evaluation_path.is_file():
             return []
@@ -271,15 +277,18 @@ def _is_own_name(name: str) -> bool:
 
 
 class _WeightsInMemory(io.BytesIO):
-    """A file in memory, because HDF5 itself would end the process when the disk is full."""
+    """In-memory file for HDF5, which would end the process if it wrote to a full disk."""
 
     def __str__(self) -> str:
-        # Keras looks at the suffix.
+        # Keras checks the suffix.
         return "memory.weights.h5"
 
 
 def save_weights(model: "Transformer", path: pathlib.Path) -> None:
-    """Writes the weights of a model, and their checksum; if that fails, the file before stays."""
+    """Writes the weights of a model and their checksum.
+
+    If writing fails, the previous file stays in place.
+    """
     content = _WeightsInMemory()
     model.save_weights(content)
     with replacing_with_checksum(path) as temporary:
@@ -290,15 +299,15 @@ def load_weights(model: "Transformer", path: pathlib.Path) -> None:
     """Loads weights into a model.
 
     Raises:
-        DamagedFileError: The file is damaged, or holds numbers that are not finite.
-        InvalidFileError: The file does not have exactly the weights of the model.
+        DamagedFileError: If the file is damaged or contains NaN or infinite values.
+        InvalidFileError: If the weights in the file do not match the model exactly.
     """
     from keras import ops
 
     with _naming_damage(path):
         require_undamaged(path)
     received = collections.Counter(_shapes(path))
-    # Keras ignores weights that the model does not have.
+    # Keras would ignore weights that the model does not have.
     expected = collections.Counter(tuple(weight.shape) for weight in model.weights)
     if received != expected:
         shape = min((received - expected) | (expected - received))
@@ -314,10 +323,10 @@ def load_weights(model: "Transformer", path: pathlib.Path) -> None:
 
 
 def require_fitting(path: pathlib.Path, config: TransformerConfig) -> None:
-    """Raises an InvalidFileError if a file has more or fewer numbers than a model's weights.
+    """Raises an InvalidFileError if a file has more or fewer numbers than the model has parameters.
 
-    This takes milliseconds, and the model of a configuration with a thousand layers is built for
-    minutes. Nothing is said of a damaged file.
+    This check takes milliseconds, while building a model with a thousand layers takes minutes. It
+    ignores damaged files.
     """
     try:
         received = sum(map(math.prod, _shapes(path)))
@@ -331,17 +340,17 @@ def require_fitting(path: pathlib.Path, config: TransformerConfig) -> None:
 
 
 def _shapes(path: pathlib.Path) -> list[tuple[int, ...]]:
-    """Returns the shapes of a model's weights in a file.
+    """Returns the shapes of the weights in a file.
 
     Raises:
-        DamagedFileError: The file cannot be read, or holds something else than Keras writes.
+        DamagedFileError: If the file cannot be read or contains anything that Keras does not write.
     """
     import h5py
 
     with _naming_damage(path), h5py.File(path) as file:
         shapes = []
-        # A compiled model's file also has its optimizer, outside of this group. h5py's own walk
-        # takes cubic time in the depth, and does not show links.
+        # The file of a compiled model also has the optimizer, outside of this group. h5py's
+        # `visit` takes cubic time in the depth and does not show links.
         waiting = [("layers", file, "layers")] if "layers" in file else []
         seen = set()
         while waiting:
@@ -368,7 +377,7 @@ def _shapes(path: pathlib.Path) -> list[tuple[int, ...]]:
 
 @contextlib.contextmanager
 def _naming_damage(path: pathlib.Path) -> Iterator[None]:
-    """Turns what h5py and Keras raise for damaged files into a DamagedFileError."""
+    """Converts the errors of h5py and Keras for damaged files into a DamagedFileError."""
     try:
         yield
     except Error:
@@ -380,9 +389,9 @@ def _naming_damage(path: pathlib.Path) -> Iterator[None]:
 
 
 def _is_array_of_numbers(item: "h5py.Dataset") -> bool:
-    """Returns whether Keras can load a dataset, whose numbers are in its own file.
+    """Returns whether a dataset has numbers that Keras can load and that are in the same file.
 
-    Keras would read text and records in full before it finds that they are not numbers.
+    Keras would read text and records in full before it rejects them.
     """
     if item.shape is None or item.dtype.kind not in "fiub" or item.dtype.itemsize > 8:
         return False
@@ -392,17 +401,17 @@ def _is_array_of_numbers(item: "h5py.Dataset") -> bool:
 
 
 def memory_size() -> int:
-    """Returns the bytes of memory of this machine or container."""
+    """Returns the memory size of this machine or container in bytes."""
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in _CONTAINER_LIMITS:
-        # Not in a container, or "max".
+        # The file does not exist outside of containers, and may contain "max".
         with contextlib.suppress(OSError, ValueError):
             size = min(size, int(path.read_text()))
     return size
 
 
 def require_memory(num_parameters: int, bytes_per_parameter: int, purpose: str) -> None:
-    """Raises a MemoryLimitError if a model's parameters take more memory than the machine has."""
+    """Raises a MemoryLimitError if the parameters need more memory than the machine has."""
     needed = num_parameters * bytes_per_parameter
     available = memory_size()
     if needed > available:

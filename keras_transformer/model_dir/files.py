@@ -1,9 +1,9 @@
-"""Files and directories that appear whole or not at all, whatever happens while they are written.
+"""Atomic writes of files and directories, checksums and locks.
 
-Binary files have a checksum beside them, by which a damaged file is noticed before it is used: that
-of `NAME` is in `NAME.sha256`, in the format of the command `sha256sum`. A file and its checksum
-cannot be renamed at once, so the checksum file lists both the old and the new checksum while the
-file is replaced: whenever a process is killed, the checksum of the file is in the list.
+Binary files have a checksum, which reveals damage before the file is used. The checksum of `NAME`
+is in `NAME.sha256`, in the format of the command `sha256sum`. A file and its checksum cannot be
+renamed together, so the checksum file lists both the old and the new checksum while the file is
+replaced. If the process is killed, the checksum of the file is still in the list.
 """
 
 import contextlib
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 _TEMPORARY = ".writing-"
 _MAX_CHECKSUM_BYTES = 2**16
-# Shortlists are compressed: no vocabulary's takes more. A training state is not compressed.
+# Limit for shortlists, which are compressed. Training states are not compressed.
 _MAX_UNPACKED_BYTES = 2**28
-# The errors of NumPy, zipfile and json for damaged files.
+# Errors of NumPy, h5py, zipfile and json for damaged files.
 UNREADABLE = (
     OSError,
     EOFError,
@@ -50,9 +50,9 @@ UNREADABLE = (
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-    """Gives a temporary path beside `path`, which it replaces if the block ends without an error.
+    """Yields a temporary path that replaces `path` if the block ends without an error.
 
-    An OSError names `path`, which then is as it was.
+    On an OSError, whose message names `path`, the file at `path` is unchanged.
     """
     path = pathlib.Path(path)
     with temporary_beside(path) as temporary:
@@ -62,13 +62,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def temporary_beside(path: pathlib.Path, is_directory: bool = False) -> Iterator[pathlib.Path]:
-    """Gives the path of a new, empty file or directory beside `path`.
+    """Yields the path of a new, empty file or directory in the same directory as `path`.
 
-    It is removed when the block ends, unless the block has renamed it. While the block runs, it is
-    locked, so that `remove_leftovers` of another process does not remove it. Leftovers of processes
-    that were killed are removed first.
+    It is removed when the block ends, unless the block has renamed it. It is locked while the block
+    runs, so that `remove_leftovers` in another process does not remove it. Leftovers of killed
+    processes are removed first.
     """
-    # The temporary name has the suffix of the final one, which programs look at.
+    # Keep the suffix of the final name, because other programs check it.
     temporary = path.with_name(f"{_TEMPORARY}{secrets.token_hex(4)}-{path.name}")
     with naming_errors(path, temporary):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,18 +82,18 @@ def temporary_beside(path: pathlib.Path, is_directory: bool = False) -> Iterator
 
 
 def rename(path: pathlib.Path, target: pathlib.Path) -> None:
-    """Renames a file or directory when its content is on the disk, and puts the name there too."""
+    """Syncs a file or directory to disk, renames it, and syncs the new name."""
     for entry in path.rglob("*"):
         _sync(entry)
     _sync(path)
     os.rename(path, target)
-    # Not every file system can sync a directory.
+    # Some file systems cannot sync a directory.
     with contextlib.suppress(OSError):
         _sync(target.parent)
 
 
 def remove_leftovers(directory: pathlib.Path) -> None:
-    """Removes temporary files and directories that no running process holds."""
+    """Removes temporary files and directories that no running process has locked."""
     for path in directory.glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
@@ -105,7 +105,11 @@ def remove_leftovers(directory: pathlib.Path) -> None:
 
 
 def read_limited(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """Reads a whole file; an InvalidFileError if it is larger than any that is meant."""
+    """Reads a whole file.
+
+    Raises:
+        InvalidFileError: If the file has more than `max_bytes` bytes.
+    """
     with open(path, "rb") as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
@@ -121,9 +125,9 @@ def checksum_path(path: pathlib.Path) -> pathlib.Path:
 def replacing_with_checksum(
     path: str | os.PathLike[str], previous: pathlib.Path | None = None
 ) -> Iterator[pathlib.Path]:
-    """Does the same as `replacing`, with a checksum.
+    """Replaces a file like `replacing`, together with its checksum.
 
-    The file that is replaced stays under the name `previous`, if there is one.
+    If `previous` is given, the old file is kept under that name.
     """
     path = pathlib.Path(path)
     with temporary_beside(path) as temporary:
@@ -134,7 +138,7 @@ def replacing_with_checksum(
 
 
 def rename_with_checksum(path: pathlib.Path, target: pathlib.Path) -> None:
-    """Renames a file so that the checksum of `target` fits at every instant."""
+    """Renames a file so that the checksum of `target` is valid at all times."""
     checksums = _checksums(path)
     _write_checksums(target, [*_checksums(target), *checksums])
     rename(path, target)
@@ -143,13 +147,16 @@ def rename_with_checksum(path: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def remove_with_checksum(path: pathlib.Path) -> None:
-    """Removes a file, if it exists, and its checksum."""
+    """Removes a file and its checksum, if they exist."""
     checksum_path(path).unlink(missing_ok=True)
     path.unlink(missing_ok=True)
 
 
 def require_undamaged(path: pathlib.Path) -> None:
-    """Raises a DamagedFileError if a file differs from its checksum; a file without one passes."""
+    """Raises a DamagedFileError if a file does not match its checksum.
+
+    A file without a checksum passes.
+    """
     while True:
         with open(path, "rb") as file:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
@@ -168,10 +175,10 @@ def reading_archive(path: pathlib.Path, content: str) -> "Iterator[Mapping[str, 
     """Opens an .npz file with a checksum.
 
     Args:
-        content: names the content in messages, such as "the training state".
+        content: description of the content for messages, such as "the training state".
 
     Raises:
-        DamagedFileError: Something goes wrong while the block reads the file.
+        DamagedFileError: If the file cannot be read, or if the block fails to read its arrays.
     """
     import numpy as np
 
@@ -188,7 +195,7 @@ def reading_archive(path: pathlib.Path, content: str) -> "Iterator[Mapping[str, 
         raise
     except UNREADABLE as error:
         reason = " ".join(str(error).split())
-        # NumPy takes any other file for a pickle and suggests loading it.
+        # NumPy assumes that any other file is a pickle and suggests loading it.
         if "pickle" in reason:
             reason = "it is not a NumPy archive"
         raise DamagedFileError(
@@ -198,16 +205,17 @@ def reading_archive(path: pathlib.Path, content: str) -> "Iterator[Mapping[str, 
 
 @contextlib.contextmanager
 def locked(path: pathlib.Path, task: str) -> Iterator[None]:
-    """Holds the lock file of a directory while the block runs.
+    """Holds a lock file while the block runs.
 
-    A process that is killed holds it no longer.
+    The lock is released if the process is killed.
 
     Args:
-        task: the task of the holder, such as "another training runs here".
+        task: task of the holder for messages, such as "another training runs here".
 
     Raises:
-        LockedError: Another process holds it; the message says which, and since when.
-        ConfigError: Something other than a file has its name, such as a symbolic link.
+        LockedError: If another process holds the lock. The message names the process and its start
+            time.
+        ConfigError: If the path is not a regular file, such as a symbolic link.
     """
     with naming_errors(path):
         descriptor = _open_locked(path, task)
@@ -228,7 +236,7 @@ def locked(path: pathlib.Path, task: str) -> Iterator[None]:
 def naming_errors(
     path: str | os.PathLike[str], temporary: pathlib.Path | None = None
 ) -> Iterator[None]:
-    """Makes an OSError that names no file, or a temporary one, name `path`."""
+    """Names `path` in an OSError that names no file or the temporary file."""
     try:
         yield
     except OSError as error:
@@ -238,9 +246,9 @@ def naming_errors(
 
 
 def _checksums(path: pathlib.Path) -> list[str]:
-    """Returns the checksums that the content of a file may have.
+    """Returns the valid checksums of a file.
 
-    There is one, unless a process was killed.
+    There is more than one only if a process was killed while it replaced the file.
     """
     if checksum_path(path).is_file():
         return _read_checksums(path)
@@ -270,20 +278,20 @@ def _create_locked(path: pathlib.Path, is_directory: bool) -> int:
             except FileNotFoundError:
                 continue
         else:
-            # A network file system (NFS) locks only files that are open for writing.
+            # NFS only locks files that are open for writing.
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        # Another process may have taken it for a leftover before it was locked.
+        # Another process may have removed it as a leftover before it was locked.
         if _is_open(descriptor, path):
             return descriptor
         os.close(descriptor)
 
 
 def _open_locked(path: pathlib.Path, task: str) -> int:
-    """Opens a new, empty lock file; no file that exists already is written to."""
+    """Opens a new, empty lock file. Existing files are never written to."""
     while True:
         _require_lock_file(path)
-        # A link that has just been made is not followed either.
+        # O_NOFOLLOW also rejects a link that was created after the check.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -291,11 +299,11 @@ def _open_locked(path: pathlib.Path, task: str) -> int:
             holder = os.read(descriptor, 1000).decode(errors="replace") or "another process"
             os.close(descriptor)
             raise LockedError(f"{path.parent}: {task}: {holder}") from None
-        # The previous holder may have removed the file after it was opened here.
+        # The previous holder may have removed the file after this process opened it.
         if _is_open(descriptor, path):
             if os.fstat(descriptor).st_size == 0:
                 return descriptor
-            # A killed process left it, or it is a hard link to another file: only the name goes.
+            # A killed process left the file, or it is a hard link: remove only the name.
             path.unlink()
         os.close(descriptor)
 
@@ -329,6 +337,6 @@ def _remove(path: pathlib.Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
-        # On a disk that has become read-only the file stays, and the next run removes it.
+        # If the disk has become read-only, the next run removes the file.
         with contextlib.suppress(OSError):
             path.unlink()

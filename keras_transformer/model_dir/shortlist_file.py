@@ -1,4 +1,4 @@
-"""`shortlist.npz`: the target tokens that may translate each source token, to narrow a search."""
+"""Reads and writes `shortlist.npz`, the target tokens that may translate each source token."""
 
 import hashlib
 import pathlib
@@ -12,18 +12,22 @@ from .files import reading_archive, replacing_with_checksum
 
 
 class Shortlist(NamedTuple):
-    """The target tokens among which translations are searched."""
+    """Target tokens that search considers."""
 
-    # The possible translations of each source token, padded with 0.
+    # Possible translations of each source token, padded with 0.
     by_source: Annotated[np.ndarray, "int32 (source_vocab_size, n)"]
-    # Tokens that may be in any translation, ascending; 0 to 3 are among them.
+    # Tokens that may occur in any translation, in ascending order, including 0 to 3.
     always: Annotated[np.ndarray, "int32 (m,)"]
 
 
 def write_shortlist(
     path: pathlib.Path, shortlist: Shortlist, tokenizer_files: Iterable[bytes]
 ) -> None:
-    """Writes a shortlist, whose ids are those of tokenizers with these files, and its checksum."""
+    """Writes a shortlist and its checksum.
+
+    Args:
+        tokenizer_files: contents of the tokenizer files that define the token ids.
+    """
     largest = max(shortlist.by_source.max(initial=0), shortlist.always.max())
     dtype = np.uint16 if largest < 2**16 else np.int32
     with replacing_with_checksum(path) as temporary, open(temporary, "wb") as file:
@@ -41,11 +45,14 @@ def read_shortlist(
     target_vocab_size: int,
     tokenizer_files: Iterable[bytes],
 ) -> Shortlist:
-    """Reads the shortlist of a model with these tokenizer files.
+    """Reads a shortlist.
+
+    Args:
+        tokenizer_files: contents of the model's tokenizer files.
 
     Raises:
-        DamagedFileError: The file is damaged.
-        InvalidFileError: It was made with other tokenizers.
+        DamagedFileError: If the file is damaged.
+        InvalidFileError: If the shortlist was made with other tokenizers.
     """
     with reading_archive(path, "the shortlist") as arrays:
         tokenizers = arrays["tokenizers"]

@@ -1,9 +1,9 @@
-"""Models that other programs trained, as model directories.
+"""Imports models of other programs as model directories.
 
-A reader, `marian.py` or `hugging_face.py`, turns a folder into a `PretrainedModel`: a
-configuration, tokenizers and arrays by the names of our weights
-(`keras_transformer.models.transformer.named_weights`). It checks sizes and types of all that it
-reads. `import_model` writes the model directory; nothing behind it knows where the model came from.
+A reader, `marian.py` or `hugging_face.py`, converts a folder to a `PretrainedModel`: a
+configuration, tokenizers, and arrays with the names of our weights
+(`keras_transformer.models.transformer.named_weights`). It checks the sizes and types of everything
+that it reads. `import_model` writes a model directory, which is the same as for any other model.
 """
 
 import os
@@ -15,18 +15,22 @@ from .pretrained_model import PretrainedModel, write_model_dir
 
 
 def import_model(folder: str | os.PathLike[str], model_dir: str | os.PathLike[str]) -> pathlib.Path:
-    """Imports a model of Marian or of Hugging Face into a new directory, and returns its path.
+    """Imports a Marian or Hugging Face model into a new directory and returns its path.
+
+    Args:
+        folder: folder with the model.
+        model_dir: path of the new model directory.
 
     Raises:
-        InvalidFileError: There is no model in the folder, it is damaged, or it has an option that
-            this package does not support.
-        ConfigError: The directory exists.
+        InvalidFileError: If the folder has no model, or the model is damaged or has an unsupported
+            option.
+        ConfigError: If the directory exists.
     """
     return write_model_dir(read_model(folder), pathlib.Path(model_dir))
 
 
 def read_model(folder: str | os.PathLike[str]) -> PretrainedModel:
-    """Reads a model of another program; `folder` and errors are those of `import_model`."""
+    """Reads a model of another program. See `import_model` for `folder` and errors."""
     folder = pathlib.Path(folder)
     if (folder / "config.json").is_file():
         return hugging_face.read(folder)

@@ -1,8 +1,8 @@
-"""Reads models of Hugging Face's classes for Marian, and for Blenderbot, which normalizes first.
+"""Reads Hugging Face models of the classes for Marian and for Blenderbot, which uses pre-norm.
 
-A folder has config.json, model.safetensors and the files of a tokenizer: those of Marian's models
-(vocab.json, source.spm and target.spm), or tokenizer.model, where `export --format hugging-face`
-wrote one that was trained here.
+A folder has config.json, model.safetensors and tokenizer files: vocab.json, source.spm and
+target.spm of Marian models, or tokenizer.model of a model that was trained with this package and
+exported by `export --format hugging-face`.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ from .pretrained_model import (
     tie_embeddings,
 )
 
-# Whether the layers of a class normalize their inputs, or the residual sums.
+# Whether the layers of a class normalize their inputs (pre-norm) or the residual sums.
 NORM_FIRST = {"marian": False, "blenderbot": True}
 ACTIVATIONS = ("swish", "silu", "relu", "gelu")
 _SUPPORTED: dict[str, tuple[object, ...]] = {
@@ -49,7 +49,7 @@ _SUPPORTED: dict[str, tuple[object, ...]] = {
     "scale_embedding": (True,),
     "tie_word_embeddings": (True, False),
 }
-# The parts of a layer that have weights: our names, and theirs.
+# Parts of a layer that have weights: our names and Hugging Face's names.
 _PARTS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
 _THEIRS = {
     **{f"attention/{ours}": f"self_attn.{theirs}" for ours, theirs in _PARTS.items()},
@@ -68,19 +68,19 @@ _FINAL_NORM = re.compile(r"model\.(encoder|decoder)\.layer_norm\.(weight|bias)")
 _WEIGHT_OF_LAYER = re.compile(
     r"model\.(encoder|decoder)\.layers\.([0-9]{1,4})\.(.*)\.(weight|bias)"
 )
-# Both classes normalize with this epsilon, Marian itself with 1e-6.
+# Epsilon of both classes. Marian itself uses 1e-6.
 EPSILON = 1e-5
-# Far above what any model needs, so that no file asks for more memory than its size explains.
+# Far above the size in any model, so that a small file cannot allocate much memory.
 _MAX_OPTIONS_BYTES = 2**20
 _MAX_SAFETENSORS_HEADER_BYTES = 8 * 2**20
 _SAFETENSORS_TYPES = ("F64", "F32", "F16", "BF16")
-# Between sinusoids of float32 and of float64 at position 1000, and far less than learned positions
-# differ from them.
+# Above the difference between float32 and float64 sinusoids at position 1000, and far below the
+# difference between sinusoids and learned positions.
 _POSITIONS_TOLERANCE = 1e-3
 
 
 def read(folder: pathlib.Path) -> PretrainedModel:
-    """Reads a folder of a MarianMTModel and its tokenizer, or one of `export_hugging_face`."""
+    """Reads a folder with a MarianMTModel and its tokenizer, or from `export_hugging_face`."""
     config_path = folder / "config.json"
     weights_path = folder / "model.safetensors"
     options = _read_json(config_path)
@@ -89,7 +89,7 @@ def read(folder: pathlib.Path) -> PretrainedModel:
         source_size = option(options, "vocab_size", int)
         target_size = option(options, "decoder_vocab_size", int, source_size)
         sizes = source_size, target_size
-        # All values are checked before the large files are read.
+        # Check all values before reading large files.
         model = _model(options, sizes)
     arrays = _read_safetensors(weights_path)
     with reading(weights_path):
@@ -97,7 +97,7 @@ def read(folder: pathlib.Path) -> PretrainedModel:
         positions = _take_positions(weights)
     tokenizers = _tokenizers(folder, options, sizes)
     if tokenizers.config.kind == "sentencepiece":
-        # The bias excludes our start token, which these tokenizers do not have.
+        # The bias excludes our start token, which is missing in these tokenizers.
         logits_bias = "logits/bias" in weights
     else:
         logits_bias = _keep_biases(weights, "logits/bias")
@@ -132,7 +132,7 @@ def _read_json(path: pathlib.Path, max_bytes: int = _MAX_OPTIONS_BYTES) -> dict[
 
 
 def _read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Reads the arrays of a .safetensors file, which must be floating-point numbers."""
+    """Reads the arrays of a .safetensors file, which must have floating-point types."""
     require_file(path)
     arrays = {}
     with reading(path, *UNREADABLE, SafetensorError):
@@ -172,7 +172,7 @@ def _model(options: Mapping[str, object], sizes: tuple[int, int]) -> Transformer
 
 
 def _same(options: Mapping[str, object], name: str) -> int:
-    """The value of an option of the encoder and of the decoder, which must be the same."""
+    """Returns the value of an option that must be the same for encoder and decoder."""
     encoder = option(options, f"encoder_{name}", int)
     decoder = option(options, f"decoder_{name}", int)
     require(decoder == encoder, f"decoder_{name}", f"encoder_{name}={encoder}", decoder)
@@ -180,7 +180,7 @@ def _same(options: Mapping[str, object], name: str) -> int:
 
 
 def _weights(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The weights under our names, in the shapes that Keras has."""
+    """Returns the weights with our names and Keras shapes."""
     weights = {}
     for name, array in arrays.items():
         ours = _our_name(name)
@@ -193,15 +193,15 @@ def _weights(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def _take_positions(
     weights: dict[str, np.ndarray],
 ) -> Literal["sinusoidal", "tensor2tensor", "learned"]:
-    """Returns the kind of positions of a file, and removes them from the weights.
+    """Returns the kind of positions in a file, and removes sinusoids from the weights.
 
-    Learned positions stay among the weights.
+    Learned positions remain in the weights.
     """
     tables = []
     for name in ("source_positions", "target_positions"):
         if name in weights:
             tables.append(weights.pop(name))
-    # A file without tables is of a class that computes sinusoids.
+    # Classes without tables in the file compute sinusoids.
     if all(_is_sinusoidal(table, ends_at_limit=False) for table in tables):
         return "sinusoidal"
     if all(_is_sinusoidal(table, ends_at_limit=True) for table in tables):
@@ -225,9 +225,9 @@ def _is_sinusoidal(table: np.ndarray, ends_at_limit: bool) -> bool:
 
 
 def _keep_biases(weights: dict[str, np.ndarray], pattern: str) -> bool:
-    """Returns whether biases of a model are not all zero, and drops them if they are.
+    """Returns whether any bias is not zero. Otherwise, removes the biases from the weights.
 
-    Its class always has biases.
+    The class of the model always has biases.
     """
     names = [name for name in weights if re.fullmatch(pattern, name)]
     if any(weights[name].any() for name in names):
@@ -265,7 +265,7 @@ def _tokenizers(
 
 
 def _trained_tokenizers(path: pathlib.Path, sizes: tuple[int, int]) -> Tokenizers:
-    """Reads the tokenizer of both languages that this package trained."""
+    """Reads a shared tokenizer that was trained with this package."""
     content = read_bytes(path)
     with reading(path):
         proto = parse_model(content)
@@ -298,7 +298,7 @@ def _decoding(path: pathlib.Path, tokenizers: Tokenizers) -> DecodingConfig:
             forbidden_tokens=_forbidden_tokens(settings.get("bad_words_ids"), tokenizers),
             no_repeat_ngram_size=option(settings, "no_repeat_ngram_size", int, 0),
             repetition_penalty=option(settings, "repetition_penalty", float, 1.0),
-            # Ours counts the end token too.
+            # `min_length` includes the end token.
             min_length=min_new_tokens + 1 if min_new_tokens > 0 else 0,
         )
 
@@ -308,14 +308,15 @@ def _forbidden_tokens(
 ) -> Literal["none", "special", "unknown"]:
     if isinstance(bad_words, list) and [tokenizers.target_rows[Tokenizer.unk_id]] in bad_words:
         return "unknown"
-    # Tokenizers of other programs have one token for padding and start, which must never be chosen.
+    # Tokenizers of other programs use the same token for padding and start, which must not occur in
+    # translations.
     if bad_words or tokenizers.config.kind == "sentencepiece":
         return "special"
     return "none"
 
 
 def their_name(name: str) -> str:
-    """Returns Hugging Face's name of a weight of a layer or of a final norm."""
+    """Returns Hugging Face's name for a weight of a layer or final norm."""
     *path, kind = name.split("/")
     if path[1] == "final_norm":
         return f"model.{path[0]}.layer_norm.{_KINDS[kind]}"

@@ -1,4 +1,4 @@
-"""Reads Marian's own format: model.npz with its configuration, and .spm or .yml vocabularies."""
+"""Reads the Marian format: model.npz with its configuration, and .spm or .yml vocabularies."""
 
 import io
 import pathlib
@@ -34,7 +34,7 @@ from .pretrained_model import (
 
 _CONFIG = "special:model.yml"
 _ACTIVATION = "transformer-ffn-activation"
-# The supported values of each option; a missing option has the first.
+# Supported values of each option. A missing option has the first value.
 _SUPPORTED: dict[str, tuple[object, ...]] = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),
@@ -57,7 +57,8 @@ _SUPPORTED: dict[str, tuple[object, ...]] = {
     "lemma-dim-emb": (0,),
     "right-left": (False,),
 }
-# Normalization after the residual sum, as in the paper, or before each sublayer and at the top.
+# Options for normalization after the residual sum, as in the paper, or before each sublayer and
+# after the last layer.
 _NORMALIZATION = (
     "transformer-preprocess",
     "transformer-postprocess",
@@ -69,21 +70,21 @@ _PARTS = {"q": "query", "k": "key", "v": "value", "o": "output", "1": "hidden", 
 _KINDS = {"W": "kernel", "b": "bias", "scale": "gamma", "bias": "beta"}
 # Marian does not limit the length of sequences.
 _MAX_LENGTH = 512
-# Weights hardly become smaller when they are compressed.
+# Compression hardly reduces the size of weights.
 _MAX_COMPRESSION = 20
 
 
 class MarianFiles(NamedTuple):
-    """The files of a Marian model, and the content of its decoder.yml, if there is one."""
+    """Files of a Marian model, and the content of its decoder.yml, if there is one."""
 
     model: pathlib.Path
-    vocabularies: tuple[pathlib.Path, pathlib.Path]  # of source and target, which may be the same
+    vocabularies: tuple[pathlib.Path, pathlib.Path]  # source and target, which may be the same file
     settings_path: pathlib.Path | None
     settings: Mapping[str, object]
 
 
 def read(folder: pathlib.Path) -> PretrainedModel:
-    """Reads a folder with a Marian model, its vocabularies and maybe a decoder.yml."""
+    """Reads a folder with a Marian model, its vocabularies and an optional decoder.yml."""
     path, vocabularies, settings_path, settings = find_files(folder)
     arrays = _read_npz(path)
     with reading(path):
@@ -96,8 +97,7 @@ def read(folder: pathlib.Path) -> PretrainedModel:
     with reading(path):
         tokenizers = Tokenizers.of(source, target)
         if "source_embedding" not in weights and tokenizers.source_rows != tokenizers.target_rows:
-            # The file has one table, in which ids mean different pieces for the source and for the
-            # target.
+            # Source and target share an embedding, but their ids have different pieces.
             weights["source_embedding"] = weights["target_embedding"]
         model = _model(options, tokenizers.pair, weights)
     with reading(settings_path or folder):
@@ -110,7 +110,7 @@ def find_files(folder: pathlib.Path) -> MarianFiles:
     """Finds the files of a Marian model.
 
     Raises:
-        InvalidFileError: There is no model, or more than one that it could be.
+        InvalidFileError: If there is no model, or more than one candidate.
     """
     models = [path for path in folder.glob("*.npz") if not path.name.endswith(".optimizer.npz")]
     if folder / "model.npz" in models:
@@ -129,7 +129,7 @@ def find_files(folder: pathlib.Path) -> MarianFiles:
 
 
 def _read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Reads the arrays of an .npz file, unless it claims to hold more than its size explains."""
+    """Reads the arrays of an .npz file and checks that their size is plausible for the file."""
     require_file(path)
     arrays = {}
     with reading(path, *UNREADABLE), zipfile.ZipFile(path) as archive:
@@ -148,7 +148,7 @@ def _read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def _options(arrays: Mapping[str, np.ndarray]) -> dict[str, object]:
-    """The options that the model was trained with, if all of them are supported."""
+    """Returns the training options of the model and checks that all are supported."""
     if _CONFIG not in arrays:
         raise ConfigError(f"not a Marian model: it has no {_CONFIG}")
     options = parse_value(arrays[_CONFIG].tobytes().rstrip(b"\0").decode("utf-8", "replace"))
@@ -234,15 +234,15 @@ def _our_name(name: str) -> str:
 
 
 def _read_tokenizer(path: pathlib.Path, vocabulary: pathlib.Path, size: int) -> TokenizerAndRows:
-    """Reads the SentencePiece model of a language, at `path` unless it is the vocabulary too."""
+    """Reads the SentencePiece model of a language from its .spm vocabulary or from `path`."""
     content = read_bytes(vocabulary)
     if vocabulary.suffix == ".spm":
         with reading(vocabulary):
             ids = {piece.piece: i for i, piece in enumerate(parse_model(content).pieces)}
         return read_tokenizer(vocabulary, ids, vocabulary, size)
     try:
-        # With this loader, every scalar is text: yaml-cpp writes "yes" and "1" without quotes.
-        # libyaml limits the depth.
+        # Use a loader that reads every scalar as text, because yaml-cpp writes "yes" and "1"
+        # without quotes. libyaml limits the depth.
         values = yaml.load(content, yaml.CBaseLoader)
         ids = {piece: int(token_id) for piece, token_id in values.items()}
     except (yaml.YAMLError, ValueError, TypeError, AttributeError):
@@ -253,7 +253,7 @@ def _read_tokenizer(path: pathlib.Path, vocabulary: pathlib.Path, size: int) -> 
 def _vocabulary_paths(folder: pathlib.Path, settings: Mapping[str, object]) -> list[pathlib.Path]:
     names = settings.get("vocabs")
     if isinstance(names, list) and names:
-        # The paths are those of the machine that trained the model.
+        # The folders in these paths are from the machine that trained the model.
         return [folder / pathlib.PurePath(str(name)).name for name in names]
     paths = sorted(folder.glob("*vocab*.yml")) or sorted(folder.glob("*.spm"))
     if not paths:

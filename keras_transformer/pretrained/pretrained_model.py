@@ -1,7 +1,6 @@
-"""Parts of the readers of all formats: limits for files, tokenizers, writing a model directory.
+"""Common parts of the readers: file limits, tokenizers and writing of the model directory.
 
-If a file of another program is missing, too large or damaged, or holds something else, an
-InvalidFileError names it.
+If a file is missing, too large, damaged or of the wrong kind, an InvalidFileError names it.
 """
 
 import contextlib
@@ -24,19 +23,19 @@ from ..tokenizers import PretrainedSentencePieceTokenizer, Tokenizer, TokenizerP
 from ..tokenizers.sentencepiece import check_piece
 
 Value = TypeVar("Value", bool, int, float, str)
-# A tokenizer, and the other program's id of each of its ids, or None for a row of zeros.
+# A tokenizer, and for each of its ids the id in the other program, or None for a row of zeros.
 TokenizerAndRows = tuple[Tokenizer, Sequence[int | None]]
 
-# The limit for vocabularies and SentencePiece models: far above what any model needs.
+# Size limit for vocabularies and SentencePiece models, far above the size in any model.
 MAX_VOCABULARY_BYTES = 16 * 2**20
 _MAX_NAME_LENGTH = 200
-# The bias of tokens that the other program does not have: their probability is 0 in float32, yet
-# the loss stays finite.
+# Bias of tokens that are missing in the other program. Their probability is 0 in float32, but the
+# loss stays finite.
 _NEVER_CHOSEN_LOGIT = -100.0
 _END, _UNKNOWN, _PADDING = "</s>", "<unk>", "<pad>"
-# Only tokenizers of this package have this special piece.
+# Special piece that only tokenizers of this package have.
 _START = "<start>"
-# The axis of the weights that go along a vocabulary.
+# Vocabulary axis of the weights that have such an axis.
 _VOCABULARY_AXES = {
     "source_embedding": 0,
     "target_embedding": 0,
@@ -49,11 +48,14 @@ class PretrainedModel(NamedTuple):
     """A model of another program.
 
     Attributes:
-        path: the file that holds the weights, for messages.
-        weights: the other program's arrays by our names, such as
-            "encoder/0/attention/query/kernel", in the shapes that Keras has.
-        source_rows: the other program's id of each of our source ids, or None for a row of zeros.
-        target_rows: the same for the target.
+        path: weights file, for error messages.
+        config: configuration.
+        tokenizers: source and target tokenizer.
+        weights: arrays of the other program by our names, such as
+            "encoder/0/attention/query/kernel", with Keras shapes.
+        source_rows: for each of our source ids the id in the other program, or None for a row of
+            zeros.
+        target_rows: the same for target ids.
     """
 
     path: pathlib.Path
@@ -64,15 +66,15 @@ class PretrainedModel(NamedTuple):
     target_rows: Sequence[int | None]
 
     def rows_of(self, name: str) -> Sequence[int | None]:
-        """Returns the rows of a weight that goes along a vocabulary."""
+        """Returns the rows for a weight with a vocabulary axis."""
         return self.source_rows if name == "source_embedding" else self.target_rows
 
 
 @contextlib.contextmanager
 def reading(path: pathlib.Path, *damages: type[Exception]) -> Iterator[None]:
-    """Turns a ConfigError about the content of a file into an InvalidFileError that names it.
+    """Converts a ConfigError about the content of a file to an InvalidFileError that names it.
 
-    It does the same with `damages`, which libraries raise for damaged files.
+    The exceptions in `damages`, which libraries raise for damaged files, are converted too.
     """
     try:
         yield
@@ -100,9 +102,12 @@ _CHECKS: dict[type, Callable[[str, Any], Any]] = {
 def option(
     options: Mapping[str, object], name: str, kind: type[Value], default: Value | None = None
 ) -> Value:
-    """Returns the value of an option, checked for its type; one that is null counts as missing.
+    """Returns the value of an option and checks its type.
 
-    An int passes for a float. Without a default, a missing option is a ConfigError.
+    An option that is null counts as missing, and an int is accepted for a float.
+
+    Raises:
+        ConfigError: If the type is wrong, or the option is missing and has no default.
     """
     value: Any = options.get(name)
     value = default if value is None else value
@@ -116,21 +121,21 @@ def option(
 def require_supported(
     options: Mapping[str, object], supported: Mapping[str, tuple[object, ...]]
 ) -> None:
-    """Raises a ConfigError if an option has another value than those that this package supports.
+    """Raises a ConfigError if an option has an unsupported value.
 
-    An option that is missing or null has the first of its values.
+    An option that is missing or null has the first supported value.
     """
     for name, values in supported.items():
         value = options.get(name)
-        # In Python, True equals 1.
+        # Compare types as well, because True equals 1.
         typed_values = [(type(known), known) for known in values]
         if value is not None and (type(value), value) not in typed_values:
             raise ConfigError(f"the option {name}: {shown(value)} is not supported")
 
 
 def require_file(path: pathlib.Path) -> None:
-    """Refuses directories, and pipes that never end."""
-    # Unlike `path.is_file()`, this is False also for a name that is too long for any file.
+    """Rejects paths that are not regular files, such as directories and endless pipes."""
+    # Unlike `path.is_file()`, this does not raise an error for names that are too long.
     if not os.path.isfile(path):
         reason = "this is no file" if os.path.exists(path) else "the file is missing"
         raise InvalidFileError(f"{path}: {reason}")
@@ -144,7 +149,7 @@ def array_name(filename: str) -> str:
 
 
 class Tokenizers(NamedTuple):
-    """The tokenizers of a folder, with the rows of `PretrainedModel`."""
+    """Tokenizers of a folder, with the rows of `PretrainedModel`."""
 
     config: TokenizerConfig
     pair: TokenizerPair
@@ -153,7 +158,7 @@ class Tokenizers(NamedTuple):
 
     @classmethod
     def of(cls, source: TokenizerAndRows, target: TokenizerAndRows) -> "Tokenizers":
-        """Joins the tokenizers of both languages; equal ones become the same object."""
+        """Combines the tokenizers of both languages. Equal tokenizers become the same object."""
         source_tokenizer, source_rows = source
         target_tokenizer, target_rows = target
         is_shared = source_tokenizer.file_content == target_tokenizer.file_content
@@ -171,17 +176,18 @@ def read_tokenizer(
     num_rows: int,
     start_id: int | None = None,
 ) -> TokenizerAndRows:
-    """Makes a tokenizer of a SentencePiece model and the ids of pieces.
+    """Makes a tokenizer from a SentencePiece model and the ids of its pieces.
 
     Args:
-        path: the SentencePiece model.
-        ids_path: the file that the ids were read from, for messages.
-        num_rows: the number of the model's ids.
-        start_id: the id that translations begin with. Defaults to None: zeros.
+        path: SentencePiece model file.
+        ids: dict from piece to id.
+        ids_path: file with the ids, for error messages.
+        num_rows: number of ids in the model.
+        start_id: id at the start of translations. Defaults to None: zeros.
 
     Raises:
-        InvalidFileError: `path` is no SentencePiece model, the ids are not those from 0 to
-            `num_rows - 1`, a special piece is missing, or a piece cannot be one of a tokenizer's.
+        InvalidFileError: If `path` is not a SentencePiece model, the ids are not 0 to
+            `num_rows - 1`, a special piece is missing, or the tokenizer cannot store a piece.
     """
     with reading(ids_path):
         size = len(ids)
@@ -214,7 +220,7 @@ def tie_embeddings(weights: Mapping[str, np.ndarray]) -> Literal["none", "target
 
 
 def as_weight(name: str, array: np.ndarray) -> np.ndarray:
-    """Returns a file's array as a weight: finite numbers of float32, a matrix or a vector."""
+    """Converts an array to a weight: a float32 matrix or vector with finite values."""
     if name.endswith(("kernel", "embedding", "positions")):
         require(array.ndim == 2, f"the weight {name}", "a matrix", array.shape)
     else:
@@ -227,7 +233,7 @@ def as_weight(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def write_model_dir(model: PretrainedModel, path: pathlib.Path) -> pathlib.Path:
-    """Writes a model directory, which must not exist, whole or not at all, and returns its path."""
+    """Writes a new model directory atomically and returns its path."""
     if path.exists():
         raise ConfigError(f"{path}: it exists already; import the model into a new directory")
     check_weights(model)
@@ -244,20 +250,20 @@ def write_model_dir(model: PretrainedModel, path: pathlib.Path) -> pathlib.Path:
 
 
 def check_weights(model: PretrainedModel) -> None:
-    """Compares the arrays of a file with the weights that its options ask for.
+    """Checks that the arrays of a file are the weights that its options require.
 
-    It allocates no memory for these.
+    This allocates no memory for the weights.
 
     Raises:
-        InvalidFileError: A weight is missing, is one too many, or has another shape.
+        InvalidFileError: If a weight is missing, unexpected, or has the wrong shape.
     """
     with reading(model.path):
         encoder_layers, decoder_layers = model.config.model.depths
-        # Look for one weight of each layer first: a thousand layers would take minutes to build.
+        # Look for a weight of each layer first, because building a thousand layers takes minutes.
         layers = {f"encoder/{i}/attention/query/kernel" for i in range(encoder_layers)}
         layers |= {f"decoder/{i}/attention/query/kernel" for i in range(decoder_layers)}
         _refuse(layers - model.weights.keys(), "is missing")
-        # Only describe the variables; do not create them.
+        # Get the shapes without creating the variables.
         with keras.StatelessScope(initialize_variables=False):
             transformer = build_transformer(model.config.model, dtype="float32")
             shapes = {name: list(variable.shape) for name, variable in named_weights(transformer)}
@@ -265,7 +271,7 @@ def check_weights(model: PretrainedModel) -> None:
         _refuse(model.weights.keys() - shapes.keys(), "is one too many")
         for name, shape in shapes.items():
             if name in _VOCABULARY_AXES:
-                # A file has a row for each of the other program's ids.
+                # The file has a row for every id of the other program.
                 last_row = max(row for row in model.rows_of(name) if row is not None)
                 shape[_VOCABULARY_AXES[name]] = 1 + last_row
             received = model.weights[name].shape
@@ -281,7 +287,7 @@ def _refuse(names: Set[str], problem: str) -> None:
 
 
 def model_axis(name: str) -> int | None:
-    """Returns the axis of a weight that goes along the model's width; None if it has none."""
+    """Returns the axis of a weight with size `d_model`, or None."""
     *path, kind = name.split("/")
     if kind.endswith(("_embedding", "_positions")):
         return 1
@@ -313,8 +319,8 @@ def _converted(name: str, model: PretrainedModel) -> np.ndarray:
 
 
 def interleaved(d_model: int) -> np.ndarray:
-    """Returns our order of the model axis, in which sines and cosines alternate.
+    """Returns the order of the `d_model` axis in which sines and cosines alternate, as in ours.
 
-    Other programs have all sines first.
+    Other programs put all sines first.
     """
     return np.arange(d_model).reshape(2, -1).T.ravel()

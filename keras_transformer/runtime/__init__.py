@@ -1,1 +1,1 @@
-"""The machine and the terminal that a program runs on."""
+"""Devices, packages, streams, fonts and the progress bar."""

@@ -1,4 +1,4 @@
-"""How the processors of a machine are used: division of cores, and the precision."""
+"""Chooses the number of threads and the precision for the machine's processors."""
 
 import contextlib
 import logging
@@ -10,9 +10,9 @@ from typing import Literal
 import tensorflow as tf
 
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
-# Linux' name of the instructions that multiply bfloat16 matrices.
+# CPU flag on Linux for instructions that multiply bfloat16 matrices.
 _AMX = "amx_bf16"
-# What ONEDNN_MAX_CPU_ISA may name without taking these instructions away.
+# Values of ONEDNN_MAX_CPU_ISA that keep these instructions enabled.
 _ISAS_WITH_AMX = (
     "ALL",
     "DEFAULT",
@@ -26,12 +26,12 @@ _log = logging.getLogger(__name__)
 
 
 def kind_of_device() -> str:
-    """Returns what TensorFlow computes on in this process: "GPU" if it sees one, else "CPU"."""
+    """Returns the kind of device that TensorFlow uses: "GPU" if it finds a GPU, otherwise "CPU"."""
     return "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
 
 
 def log_device() -> None:
-    """Logs what TensorFlow computes on in this process."""
+    """Logs the devices that TensorFlow uses."""
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         _log.info(f"device: CPU, cores: {num_cores()}")
@@ -45,22 +45,21 @@ def log_device() -> None:
 
 def num_cores() -> int:
     """Returns the number of cores that this process may use."""
-    # macOS has no affinity.
+    # macOS does not support CPU affinity.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def divide_cores(most_parts: int) -> int:
-    """Divides the cores among computations that run side by side.
+    """Divides the cores among parallel computations.
 
-    Call it before TensorFlow does anything else. Most operations of a small model are too small to
-    be split across all cores themselves.
+    Call this function before TensorFlow starts, because its thread settings cannot change later.
+    Most operations of a small model are too small to use all cores.
 
     Returns:
-        How many computations should run side by side: at most one per core that this process may
-        use, and one if there is a GPU. If TensorFlow is already running, its threads stay as they
-        are.
+        The number of computations to run in parallel: at most `most_parts` and the number of cores
+        that this process may use, and 1 if there is a GPU.
     """
     cores = num_cores()
     parts = min(most_parts, cores)
@@ -75,16 +74,16 @@ def divide_cores(most_parts: int) -> int:
 def choose_precision(
     training: bool = False,
 ) -> tuple[Literal["float32", "bfloat16", "float16"], str]:
-    """Chooses the precision for this machine's devices by their instructions, never by the clock.
+    """Chooses the precision by the instruction sets of this machine's devices.
 
-    The same machine and the same settings always give the same precision. A CPU computes in
-    bfloat16 if it multiplies matrices of it (Intel's AMX): instructions for vectors of bfloat16
-    (AVX-512) gain about as much as the conversions between operations take. A GPU says by its
-    compute capability whether it multiplies bfloat16, or at least float16, which is chosen for
-    training only, since this scales its gradients.
+    The choice does not depend on timing, so the same machine with the same settings always uses the
+    same precision. CPUs use bfloat16 if they have instructions for bfloat16 matrix products
+    (Intel AMX). Vector instructions for bfloat16 (AVX-512) are not enough, because conversions
+    between operations cost about as much as they gain. GPUs use bfloat16 or float16 according to
+    their compute capability. float16 is only used for training, which has loss scaling.
 
     Returns:
-        The precision, and the reason for it.
+        A tuple of the precision and the reason for the choice.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
@@ -107,7 +106,7 @@ def _precision_of_gpu(
 ) -> tuple[Literal["float32", "bfloat16", "float16"], str]:
     """Chooses the precision for a compute capability.
 
-    NVIDIA's GPUs multiply bfloat16 from 8.0 on (Ampere), and float16 from 7.0 on (Volta).
+    NVIDIA GPUs support bfloat16 matrix products from 8.0 (Ampere) and float16 from 7.0 (Volta).
     """
     capability = f"compute capability {major}.{minor}"
     if major >= 8:
@@ -120,7 +119,7 @@ def _precision_of_gpu(
 
 
 def _cpu_instructions() -> set[str]:
-    """Returns the flags that Linux lists for the first core; none on other systems."""
+    """Returns the CPU flags of the first core on Linux, or an empty set on other systems."""
     try:
         text = _CPU_INFO.read_text("utf-8", "replace")
     except OSError:

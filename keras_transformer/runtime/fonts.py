@@ -1,4 +1,4 @@
-"""Fonts for the characters of a picture."""
+"""Finds fonts for the characters in a picture."""
 
 import logging
 from collections.abc import Iterable
@@ -11,10 +11,11 @@ _CJK = frozenset({"Hani", "Hira", "Kana", "Hang"})
 
 
 def font_families(texts: Iterable[str]) -> list[str]:
-    """Returns the families with which matplotlib draws texts: its default one, and installed ones
-    for the characters that this one lacks.
+    """Returns font families with which matplotlib can draw the texts.
 
-    If no installed font has a character, a warning names the Debian package of one.
+    The first family is matplotlib's default, followed by installed fonts for characters that the
+    default lacks. If no installed font has a character, a warning names a Debian package to
+    install.
 
     Example:
         >>> font_families(["A dog", "Пёс"])
@@ -26,7 +27,7 @@ def font_families(texts: Iterable[str]) -> list[str]:
     default = font_manager.findfont(font_manager.FontProperties(family=families))
     characters = {character for text in texts for character in text if character.isprintable()}
     missing = _without(characters, default)
-    # Not those of the manager's list: it may be older than a font that was installed since.
+    # Search the system, because the list of the font manager may lack newly installed fonts.
     for path in sorted(font_manager.findSystemFonts(), key=_unlikeness):
         if not missing:
             break
@@ -37,7 +38,7 @@ def font_families(texts: Iterable[str]) -> list[str]:
                 families.append(font_manager.get_font(path).family_name)
                 missing = rest
         except (OSError, RuntimeError):
-            continue  # The file is damaged, or of a kind that matplotlib does not read.
+            continue  # The file is damaged, or matplotlib does not support its format.
     if missing:
         scripts = {script_of_character(character) for character in missing}
         packages = []
@@ -56,7 +57,7 @@ def font_families(texts: Iterable[str]) -> list[str]:
 
 
 def _unlikeness(path: str) -> tuple[bool, bool, str]:
-    """Sorts plain fonts without serifs to the front."""
+    """Returns a sort key that puts regular sans-serif fonts first."""
     name = path.rpartition("/")[2].lower()
     styles = ("bold", "italic", "oblique", "light", "thin", "black", "condensed", "medium")
     return any(style in name for style in styles), "sans" not in name, path

@@ -1,4 +1,4 @@
-"""Imports of the packages that pip installs with one of the extras only, TensorFlow among them."""
+"""Imports of optional packages, including TensorFlow, that pip installs with extras."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..errors import MissingPackageError
 from .standard_streams import silenced
 
-# The names by which the packages of each extra in setup.cfg are imported.
+# Import names of the packages in each extra of setup.cfg.
 EXTRAS = {
     "ctranslate2": ["ctranslate2"],
     "languages": ["py3langid"],
@@ -34,16 +34,16 @@ EXTRAS = {
 
 
 def how_to_install(extra: str) -> str:
-    """Returns what to type to install an extra. The package itself is not on PyPI."""
+    """Returns instructions to install an extra from a clone, because there is no PyPI package."""
     return f"in your clone of the repository, run pip install -e '.[{extra}]'"
 
 
 @contextlib.contextmanager
 def missing_packages_named() -> Iterator[None]:
-    """Names the extra of a package that the block imports and that is not installed.
+    """Reports which extra to install if the block imports a missing package.
 
     Raises:
-        MissingPackageError: A package of an extra is missing.
+        MissingPackageError: If a package of an extra is not installed.
     """
     try:
         yield
@@ -60,17 +60,17 @@ def missing_packages_named() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tensorflow_backend() -> Iterator[None]:
-    """Lets the block import TensorFlow, and Keras on top of it, whatever the user's settings are.
+    """Sets the Keras backend to TensorFlow for imports in the block.
 
-    The settings of Keras (`KERAS_...`, `~/.keras/keras.json`) are meant for other programs:
-    commands need TensorFlow and float32.
+    The commands need TensorFlow and float32, so the user's Keras settings (`KERAS_...` and
+    `~/.keras/keras.json`) are ignored.
     """
     for name in [name for name in os.environ if name.startswith("KERAS_")]:
         del os.environ[name]
-    # This is not a directory, so Keras finds no settings there and writes none.
+    # The null device is not a directory, so Keras neither reads nor writes settings.
     os.environ.update(KERAS_BACKEND="tensorflow", KERAS_HOME=os.devnull)
-    # Otherwise the first process would take all memory of a GPU and leave none for the process that
-    # checks an export.
+    # Otherwise this process would reserve all GPU memory, and the process that checks an export
+    # would have none.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     with silenced():
         yield

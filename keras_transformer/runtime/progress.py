@@ -1,8 +1,7 @@
-"""What a program shows on standard error: the package's log, and how far long work is.
+"""Shows the log and the progress of long tasks on standard error.
 
-The log is that of the logger `keras_transformer`. The command shows all of it; Python programs see
-warnings, unless they set up the module `logging` themselves. Progress is a bar on a terminal,
-otherwise lines in the log.
+The logger is named `keras_transformer`. Commands show the whole log. Python programs show warnings
+unless they configure `logging`. On a terminal, progress is a bar; otherwise, it is logged.
 """
 
 import contextlib
@@ -20,20 +19,19 @@ Item = TypeVar("Item")
 _log = logging.getLogger(__name__)
 _PACKAGE_LOG = logging.getLogger("keras_transformer")
 
-# A log gets a line at least every half minute, although a few seconds may pass between two pieces
-# of work.
+# Leaves a few seconds between updates, so that the log has a line at least every half minute.
 _SECONDS_PER_LINE = 20.0
 _SECONDS_PER_REFRESH = 0.5
 
 _last_line = time.monotonic()
-# The bar on the terminal.
+# The current tqdm bar, if any.
 _bar: Any = None
 
 
 def say(message: str) -> None:
-    """Writes a line to standard error, above the bar if there is one.
+    """Writes a line to standard error, above the progress bar if there is one.
 
-    If the stream is closed, work goes on.
+    If the stream is closed, the message is discarded.
     """
     global _last_line
     _last_line = time.monotonic()
@@ -45,7 +43,7 @@ def say(message: str) -> None:
 
 
 class _Lines(logging.Handler):
-    """Writes every record as a line to standard error, above the bar if there is one."""
+    """Logging handler that writes lines to standard error, above the progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
         prefix = "warning: " if record.levelno >= logging.WARNING else ""
@@ -56,9 +54,9 @@ _LINES = _Lines()
 
 
 def show_log() -> None:
-    """Shows the log as lines on standard error, from now on."""
+    """Shows the log on standard error."""
     _PACKAGE_LOG.setLevel(logging.INFO)
-    # The same handler is not added twice.
+    # `logging` does not add the same handler twice.
     _PACKAGE_LOG.addHandler(_LINES)
     # Handlers of other libraries would write each line again.
     _PACKAGE_LOG.propagate = False
@@ -66,7 +64,7 @@ def show_log() -> None:
 
 @contextlib.contextmanager
 def quiet(is_quiet: bool = True) -> Iterator[None]:
-    """Logs nothing but errors, and shows no bar, while a `with` block runs."""
+    """Logs only errors and shows no progress bar while the block runs."""
     level = _PACKAGE_LOG.level
     if is_quiet:
         _PACKAGE_LOG.setLevel(logging.ERROR)
@@ -77,7 +75,7 @@ def quiet(is_quiet: bool = True) -> Iterator[None]:
 
 
 def counted(number: int, noun: str) -> str:
-    """Returns a number with a noun in singular or plural.
+    """Returns a number with a noun in the singular or plural.
 
     Example:
         >>> counted(1, "device"), counted(2000, "step")
@@ -87,19 +85,20 @@ def counted(number: int, noun: str) -> str:
 
 
 class ProgressBar:
-    """Shows how far a piece of work is, while a `with` block runs.
+    """Progress of a task while a `with` block runs.
 
-    On a terminal it is a bar, which disappears at the end; there is none if the log's level is
-    above warnings. Elsewhere, work that takes longer logs a line whenever none was written for 20
-    seconds. A separate thread does both, so that neither waits for the work.
+    On a terminal, this is a bar, which disappears at the end. There is no bar if the log level is
+    above warnings. Elsewhere, progress is logged after every 20 seconds without a line in the log.
+    A separate thread updates the bar or the log, so that updates do not wait for the task.
 
     Args:
-        unit: what is counted, in the plural. Defaults to "": nothing is.
-        total: how much there is to do. Defaults to None: unknown.
-        done: how much was done before.
+        task: description of the task.
+        unit: plural noun for the counted items. Defaults to "": items are not counted.
+        total: number of items. Defaults to None: unknown.
+        done: number of items that are already done. Defaults to 0.
 
     Attributes:
-        details: what else to show, such as "loss 3.21".
+        details: additional text to show, such as "loss 3.21".
     """
 
     def __init__(self, task: str, unit: str = "", total: int | None = None, done: int = 0) -> None:
@@ -113,7 +112,7 @@ class ProgressBar:
         self._done += number
 
     def count(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yields the items, and counts each as done."""
+        """Yields the items and counts them as done."""
         for item in items:
             self._done += 1
             yield item
@@ -133,7 +132,7 @@ class ProgressBar:
 
     def _show_on_terminal(self) -> None:
         global _bar
-        # Imported only where it is used: the command's `--help` answers at once.
+        # A local import, so that `--help` stays fast.
         import tqdm
 
         # tqdm fills in the fields in braces.
@@ -163,7 +162,7 @@ class ProgressBar:
         global _last_line
         while not self._finished.wait(_SECONDS_PER_REFRESH):
             if time.monotonic() - _last_line >= _SECONDS_PER_LINE:
-                # Set this here as well: the log may be shown by another handler than `say`.
+                # Set this here too, because another handler may show the log.
                 _last_line = time.monotonic()
                 _log.info(self._line())
 

@@ -1,6 +1,6 @@
-"""Standard input, output and error of a command.
+"""Reads and writes the standard streams of a command.
 
-They may be closed, full, slow, endless, or used interactively.
+The streams may be closed, full, slow, endless or interactive.
 """
 
 import contextlib
@@ -13,34 +13,36 @@ from typing import BinaryIO
 
 from ..errors import StreamError
 
-# The longest line, without its line break. No sentence is that long, and an endless line must not
-# fill the memory.
+# Maximum size of a line without its line break, so that an endless line does not fill the memory.
 MAX_LINE_BYTES = 2**20
 _BYTES_PER_READ = 2**16
-# A writer that pauses for so long waits for an answer. A fast writer does not, and the delay is not
-# noticed.
+# A writer that pauses this long is assumed to wait for an answer. The delay is too short to notice.
 _SECONDS_OF_PAUSE = 0.02
 
 
 def occupy_closed_streams() -> None:
-    """Opens the null device in place of closed streams.
+    """Opens the null device for every closed standard stream.
 
-    Otherwise the next file that is opened, such as a checkpoint, would get the number of a closed
-    stream, and with it what C++ libraries write to standard error. Reading from closed standard
-    input, or writing to closed standard output, remains an error.
+    Otherwise, the next open file, such as a checkpoint, would get the descriptor of a closed
+    stream, and C++ libraries would write their messages for standard error to that file. Reading
+    from closed standard input or writing to closed standard output remains an error.
     """
     for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            # The null device gets the lowest free number, which is this one.
+            # `os.open` returns the lowest free descriptor, which is this one.
             os.open(os.devnull, mode)
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w")
 
 
 def standard_input() -> BinaryIO:
-    """Returns standard input; a StreamError if it is closed."""
+    """Returns standard input.
+
+    Raises:
+        StreamError: If standard input is closed.
+    """
     if sys.stdin is None:
         raise StreamError("standard input is closed")
     return sys.stdin.buffer
@@ -49,23 +51,24 @@ def standard_input() -> BinaryIO:
 def arriving_lines(
     most: int, file: BinaryIO | None = None, name: str = "standard input"
 ) -> Iterator[list[bytes]]:
-    r"""Reads a file in blocks: the lines that have arrived when the writer pauses.
+    r"""Yields blocks of the lines that have arrived when the writer pauses.
 
-    Lines come without their "\n". A file on a disk, or a writer that does not wait, is read in
-    blocks of `most` lines, or of fewer if they are long.
+    Lines do not include "\n". If the input is a file on disk, or the writer does not pause, blocks
+    have `most` lines, or fewer if the lines are long.
 
     Args:
-        file: an open file; standard input if it is None.
-        name: what errors call it.
+        most: maximum number of lines in a block.
+        file: open file. Defaults to None: standard input.
+        name: name of the file for error messages.
 
     Raises:
-        StreamError: The file is closed or cannot be read, or a line is longer than 1 MiB. The lines
-            before it have been given.
+        StreamError: If the file is closed or cannot be read, or a line is longer than 1 MiB. The
+            preceding lines are yielded first.
     """
     number = (standard_input() if file is None else file).fileno()
     lines: list[bytes] = []
     num_given = 0
-    # The beginning of a line whose end has not arrived yet.
+    # Start of a line that has not fully arrived.
     unfinished = b""
     while chunk := _read(number, name):
         *whole, unfinished = (unfinished + chunk).split(b"\n")
@@ -92,7 +95,7 @@ def arriving_lines(
 
 
 def _arrives_soon(number: int) -> bool:
-    """Returns whether more can be read before the writer has paused."""
+    """Returns whether more data arrives before the pause is long enough to end a block."""
     readable, _, _ = select.select([number], [], [], _SECONDS_OF_PAUSE)
     return bool(readable)
 
@@ -108,17 +111,17 @@ def _read(number: int, name: str) -> bytes:
 def write_lines(
     lines: Iterable[str], file: BinaryIO | None = None, name: str = "standard output"
 ) -> None:
-    """Writes lines to a file in UTF-8, at once.
+    """Writes lines to a file in UTF-8 and flushes it.
 
-    Bytes of a path that are not UTF-8 are written as they are.
+    Bytes of paths that are not UTF-8 are written unchanged.
 
     Args:
-        file: an open file; standard output if it is None.
-        name: what errors call it.
+        file: open file. Defaults to None: standard output.
+        name: name of the file for error messages.
 
     Raises:
-        BrokenPipeError: The reader closed the stream.
-        StreamError: The lines cannot be written for another reason.
+        BrokenPipeError: If the reader has closed the stream.
+        StreamError: If the lines cannot be written for another reason.
     """
     file = sys.stdout.buffer if file is None else file
     try:
@@ -131,7 +134,7 @@ def write_lines(
 
 
 def discard_unwritten() -> None:
-    """Discards output that could not be written, which Python would try again when it exits."""
+    """Discards output that could not be written, so that Python does not write it again on exit."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -141,10 +144,9 @@ def discard_unwritten() -> None:
 
 @contextlib.contextmanager
 def silenced() -> Iterator[None]:
-    """Discards the output of C++ code on standard error.
+    """Discards messages of C++ code on standard error while the block runs.
 
-    TensorFlow, for example, remarks that there are no GPUs. Python's own errors are raised as
-    always.
+    For example, TensorFlow reports that there are no GPUs. Python exceptions are raised as usual.
     """
     sys.stderr.flush()
     standard_error = os.dup(2)

@@ -1,1 +1,1 @@
-"""A server to try a model with: a page, and TensorFlow Serving's REST API."""
+"""Local server to try a model, with a web page and the REST API of TensorFlow Serving."""

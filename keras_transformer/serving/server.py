@@ -1,4 +1,4 @@
-"""A server to try a model with: one process on the loopback interface.
+"""Local server to try a model, in one process on the loopback interface.
 
 It has the REST API of TensorFlow Serving, https://www.tensorflow.org/tfx/serving/api_rest.
 """
@@ -31,11 +31,11 @@ from ..tensors import Tensor
 
 MAX_BYTES = 2**20
 MAX_ROWS = 128
-# A request of at most so many bytes does not wait for a larger one. It takes a second or two.
+# Requests up to this size take a second or two. They do not wait for larger requests.
 SMALL_BYTES = 2000
-# More requests of the same kind are told to come again later.
+# Maximum number of waiting small requests, and of waiting large requests.
 MAX_WAITING = 32
-# Each takes a thread. Those of requests that wait are among them.
+# Maximum number of connections, including waiting requests. Every connection has a thread.
 MAX_CONNECTIONS = 64
 _RETRY_SECONDS = 1
 _TOO_MANY_CONNECTIONS = (
@@ -49,11 +49,13 @@ _PAGE = pathlib.Path(__file__).with_name("page.html")
 
 
 class RequestError(Error):
-    """A request that cannot be answered.
+    """Error for a request that the server cannot answer.
 
     Args:
-        retry_seconds: int. The client may ask again after this time. Defaults to 0: asking again
-            does not help.
+        message: str. Error message for the client.
+        status: HTTPStatus. Status of the response. Defaults to 400 Bad Request.
+        retry_seconds: int. Number of seconds after which the client may retry. Defaults to 0: a
+            retry does not help.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class RequestError(Error):
 
 
 class _Queue:
-    """Lets one request compute at a time, while a limited number of others wait."""
+    """Queue that runs one request at a time while a limited number of requests wait."""
 
     def __init__(self) -> None:
         self._is_free = threading.Lock()
@@ -76,7 +78,11 @@ class _Queue:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Waits for the requests before; a RequestError if too many wait already."""
+        """Waits for earlier requests, then runs the block.
+
+        Raises:
+            RequestError: If too many requests are waiting.
+        """
         if not self._places.acquire(blocking=False):
             raise RequestError(
                 f"the server is busy: {MAX_WAITING} requests wait already; try again later",
@@ -91,19 +97,20 @@ class _Queue:
 
 
 class Signature(NamedTuple):
-    """A way to call a servable: its inputs by name, and what computes outputs by name from them."""
+    """Signature of a SavedModel: inputs by name, and a function that returns outputs by name."""
 
     inputs: Mapping[str, tf.TensorSpec]
     function: Callable[..., Mapping[str, Tensor]]
 
 
 class RestApi(NamedTuple):
-    """Answers requests as TensorFlow Serving does; one that cannot be answered is a RequestError.
+    """REST API of TensorFlow Serving. Invalid requests raise a RequestError.
 
     Attributes:
-        name: the model's name, which is a part of the paths.
-        max_rows: the most rows of a request.
-        version: that of a model directory, which has none, is 1.
+        name: name of the model in URL paths.
+        signatures: dict from name to signature.
+        max_rows: maximum number of rows in a request.
+        version: version of the SavedModel, or 1 for a model directory.
     """
 
     name: str
@@ -113,19 +120,19 @@ class RestApi(NamedTuple):
 
     @property
     def url_path(self) -> str:
-        """The path of the model in an address: bytes that are not ASCII are encoded."""
+        """The URL path of the model. Bytes that are not ASCII are percent-encoded."""
         name = urllib.parse.quote(self.name, safe="", errors="surrogateescape")
         return f"/v1/models/{name}"
 
     def get(self, path: str) -> dict[str, object]:
-        """Answers a GET request: whether the model is there."""
+        """Answers a GET request with the status of the model."""
         self._check_path(path, "")
         status = {"error_code": "OK", "error_message": ""}
         version = {"version": str(self.version), "state": "AVAILABLE", "status": status}
         return {"model_version_status": [version]}
 
     def post(self, path: str, body: bytes) -> dict[str, object]:
-        """Answers a POST request: predicts."""
+        """Answers a POST request with predictions."""
         self._check_path(path, ":predict")
         try:
             request = json.loads(body)
@@ -173,11 +180,11 @@ class RestApi(NamedTuple):
         try:
             outputs = signature.function(**tensors)
         except tf.errors.InvalidArgumentError as error:
-            # For example, an unknown tag. The other lines say where in the graph it happened.
+            # For example, an unknown tag. The other lines name the location in the graph.
             message = error.message.split("assertion failed: ", 1)[-1]
             raise RequestError(message.splitlines()[0]) from None
         columns = {name: _write(np.asarray(output)) for name, output in sorted(outputs.items())}
-        # As TensorFlow Serving, leave out the name of an only output.
+        # Like TensorFlow Serving, omit the name if there is only one output.
         if len(columns) == 1:
             (column,) = columns.values()
             return {"outputs" if "inputs" in request else "predictions": column}
@@ -188,7 +195,7 @@ class RestApi(NamedTuple):
 
 
 def _columns_of(rows: object, specs: Mapping[str, tf.TensorSpec]) -> dict[str, list[object]]:
-    """Returns rows as inputs by name. A row has its inputs by name, or is the only one."""
+    """Converts rows to inputs by name. A row is a dict of inputs or the value of the only input."""
     if not isinstance(rows, list) or not rows:
         raise RequestError(
             f"instances must be a list with at least one row; received {shown(rows)}"
@@ -204,28 +211,28 @@ def _columns_of(rows: object, specs: Mapping[str, tf.TensorSpec]) -> dict[str, l
 
 
 def _is_named(value: object) -> bool:
-    """Whether it is an object with inputs by name, and not bytes."""
+    """Returns whether a value is a dict of inputs by name, and not base64-encoded bytes."""
     return isinstance(value, dict) and not ([*value] == ["b64"] and isinstance(value["b64"], str))
 
 
 def _read(name: str, value: object, spec: tf.TensorSpec) -> np.ndarray:
-    """Returns the array of lists in lists of texts, bytes or integers."""
+    """Converts nested lists of text, bytes or integers to an array that matches `spec`."""
     is_text = spec.dtype == tf.string
-    # Looked up once: TensorFlow takes microseconds for it, and there may be 500,000 numbers.
+    # Read the limits once, because this takes microseconds and there may be 500,000 numbers.
     smallest, largest = (0, 0) if is_text else (spec.dtype.min, spec.dtype.max)
 
     def is_valid(leaf: object) -> bool:
         if is_text:
             return isinstance(leaf, bytes)
-        # True is no number here.
+        # Reject booleans, which are integers in Python.
         return type(leaf) is int and smallest <= leaf <= largest
 
     try:
         array = np.array(_with_bytes(value), object)
         fits = spec.shape.is_compatible_with(array.shape) and all(map(is_valid, array.flat))
     except (ValueError, RecursionError):
-        # Text is not Unicode, bytes are not base64, or lists have different lengths or are too
-        # deep.
+        # Text is not Unicode, bytes are not base64, or lists have different lengths or are nested
+        # too deeply.
         fits = False
     if not fits:
         raise RequestError(
@@ -235,7 +242,7 @@ def _read(name: str, value: object, spec: tf.TensorSpec) -> np.ndarray:
 
 
 def _with_bytes(value: object) -> object:
-    """Returns lists in lists with the bytes of texts and of base64."""
+    """Returns nested lists in which text and base64 objects are replaced by bytes."""
     if isinstance(value, list):
         return [_with_bytes(inner) for inner in value]
     if isinstance(value, str):
@@ -247,7 +254,7 @@ def _with_bytes(value: object) -> object:
 
 def _write(array: np.ndarray) -> list[object]:
     if array.dtype.kind == "f":
-        # The fewest digits that distinguish a number from its neighbors.
+        # Write the shortest decimal number that identifies the float.
         return array.astype("U").astype("float64").tolist()
     if array.dtype.kind == "O":
         return np.frompyfunc(lambda text: text.decode("utf-8", "replace"), 1, 1)(array).tolist()
@@ -255,10 +262,10 @@ def _write(array: np.ndarray) -> list[object]:
 
 
 def version_folder(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Returns the folder of a version: `path` itself, or the highest version in it.
+    """Returns the folder of a version: `path` itself, or the folder of the highest version in it.
 
     Raises:
-        ConfigError: There is no version.
+        ConfigError: If there is no version.
     """
     directory = pathlib.Path(path).resolve()
     folders = []
@@ -274,13 +281,13 @@ def version_folder(path: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def load_servable(path: str | os.PathLike[str]) -> RestApi:
-    """Loads a SavedModel of a version, or of the highest version in a directory.
+    """Loads a version of a SavedModel, or the highest version in a directory.
 
-    A SavedModel may run any code: load only a model that you trust.
+    A SavedModel can run arbitrary code. Only load models that you trust.
 
     Raises:
-        ConfigError: There is no version.
-        InvalidFileError: The version cannot be loaded.
+        ConfigError: If there is no version.
+        InvalidFileError: If the version cannot be loaded.
     """
     folder = version_folder(path)
     try:
@@ -291,7 +298,7 @@ def load_servable(path: str | os.PathLike[str]) -> RestApi:
         }
     except MemoryError:
         raise
-    # TensorFlow raises errors of any type for a damaged file, also an IndexError without a text.
+    # TensorFlow raises errors of any type for damaged files, even an IndexError without a message.
     except Exception as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise InvalidFileError(f"{folder}: the SavedModel cannot be loaded: {reason}") from None
@@ -300,7 +307,7 @@ def load_servable(path: str | os.PathLike[str]) -> RestApi:
 
 
 def _check_signatures(folder: pathlib.Path, signatures: Mapping[str, Signature]) -> None:
-    """Raises an InvalidFileError unless all signatures take rows of texts or integers."""
+    """Raises an InvalidFileError unless all signatures accept rows of text or integers."""
     if not signatures:
         raise InvalidFileError(f"{folder}: the SavedModel has no signatures")
     for name, signature in signatures.items():
@@ -316,14 +323,14 @@ def _check_signatures(folder: pathlib.Path, signatures: Mapping[str, Signature])
 
 
 def make_server(api: RestApi, port: int) -> http.server.ThreadingHTTPServer:
-    """Makes a server for this machine's own requests, which `serve_forever` runs.
+    """Creates a server for requests from this machine. Run it with `serve_forever`.
 
-    The port 0 stands for any free port. `GET /` is a page with a box for text, which asks for the
-    signatures `translate_n_best` and `align`. The rest is TensorFlow Serving's REST API.
+    Port 0 selects any free port. `GET /` returns a page with a text box, which uses the signatures
+    `translate_n_best` and `align`. All other paths follow the REST API of TensorFlow Serving.
 
-    Small requests are answered one after the other, and so are large ones; a small request does not
-    wait for a large one. If more than `MAX_WAITING` requests wait, or there are more than
-    `MAX_CONNECTIONS`, the answer is 503 Service Unavailable.
+    Small requests have one queue and large requests another, so a small request never waits for a
+    large request. If more than `MAX_WAITING` requests wait in a queue, or there are more than
+    `MAX_CONNECTIONS` connections, the server returns 503 Service Unavailable.
     """
     handler = type("Handler", (_Handler,), {"api": api, "small": _Queue(), "large": _Queue()})
     return _Server((_LOOPBACK, port), handler)
@@ -337,7 +344,7 @@ class _Server(http.server.ThreadingHTTPServer):
         self._connections = threading.BoundedSemaphore(MAX_CONNECTIONS)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Starts a thread for a connection; answers one too many without a thread."""
+        """Starts a thread for a connection, or returns 503 if there are too many connections."""
         if self._connections.acquire(blocking=False):
             try:
                 super().process_request(request, client_address)
@@ -349,7 +356,7 @@ class _Server(http.server.ThreadingHTTPServer):
         with contextlib.suppress(OSError):
             request.send(_TOO_MANY_CONNECTIONS)
             request.shutdown(socket.SHUT_WR)
-            # A connection that is closed with unread bytes may lose the answer.
+            # Closing a connection with unread bytes may discard the response.
             request.recv(65_536)
         request.close()
 
@@ -360,8 +367,8 @@ class _Server(http.server.ThreadingHTTPServer):
             self._connections.release()
 
     def close_request(self, request: Any) -> None:
-        # Read the rest of a refused request: a client that still sends would get an error instead
-        # of the answer.
+        # Read the rest of a rejected request. Otherwise, a client that is still sending would get
+        # an error instead of the response.
         request.settimeout(_SECONDS)
         deadline = time.monotonic() + _SECONDS
         with contextlib.suppress(OSError):
@@ -370,7 +377,7 @@ class _Server(http.server.ThreadingHTTPServer):
         super().close_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        # The client has disconnected and needs no answer.
+        # Ignore clients that have disconnected.
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -381,11 +388,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     large: _Queue
     server_version = "keras-transformer"
     protocol_version = "HTTP/1.1"
-    # A silent client loses its connection after this time.
+    # Seconds after which the server disconnects a silent client.
     timeout = _SECONDS
 
     def do_GET(self) -> None:
-        """Answers a request, if need be with its error."""
+        """Answers a request with the result or an error."""
         try:
             self._check_origin()
             if self.command == "POST":
@@ -406,7 +413,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_POST = do_GET
 
     def _check_origin(self) -> None:
-        """Refuses requests of other sites, which may have their own name for this machine."""
+        """Rejects requests from other sites, which may map their own host name to this machine."""
         host = self.headers.get("Host", "")
         origin = self.headers.get("Origin", f"http://{host}")
         site = self.headers.get("Sec-Fetch-Site", "none")
@@ -431,7 +438,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._refuse_unread(message, HTTPStatus.REQUEST_TIMEOUT)
 
     def _refuse_unread(self, message: str, status: HTTPStatus) -> NoReturn:
-        # The body would be read as the next request.
+        # Otherwise, the unread body would be parsed as the next request.
         self.close_connection = True
         raise RequestError(message, status)
 
@@ -476,4 +483,4 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Logs nothing for requests that are answered."""
+        """Disables the request log."""

@@ -1,4 +1,4 @@
-"""Text to subword ids and back, inside the TensorFlow graph."""
+"""Tokenizers, which convert text to subword ids and back inside the TensorFlow graph."""
 
 import os
 import pathlib
@@ -41,15 +41,15 @@ def load_tokenizers(
         normalization: the model's `data.normalize`.
 
     Raises:
-        InvalidFileError: A file is missing, or is not of its kind.
-        DamagedFileError: A file is not the one that was written.
+        InvalidFileError: If a file is missing or is not a file of this tokenizer kind.
+        DamagedFileError: If a file does not match its checksum.
     """
     tokenizers = []
     for name in tokenizer_filenames(config):
         path = pathlib.Path(directory, name)
         if not path.is_file():
             raise InvalidFileError(f"{path}: the tokenizer file is missing")
-        # Before its checksum is computed.
+        # Check the size before the checksum, which reads the whole file.
         if path.stat().st_size > MAX_FILE_BYTES:
             raise InvalidFileError(f"{path}: the file must have at most {MAX_FILE_BYTES:,} bytes")
         require_undamaged(path)
@@ -61,5 +61,5 @@ def load_tokenizers(
 
 
 def tokenizer_filenames(config: TokenizerConfig) -> tuple[str, ...]:
-    """Returns the names of the tokenizer files: one, or one for each language."""
+    """Returns the names of the tokenizer files: a shared file, or a file per language."""
     return _CLASSES[config.kind].filenames(config.shared)

@@ -7,16 +7,16 @@ import tensorflow_text as tf_text
 
 from ..tensors import Tensor
 
-# The names that `data.normalize` takes; "none" leaves texts as they are.
+# Values of `data.normalize`. "none" leaves text unchanged.
 Normalization = Literal["none", "nfc", "nfkc"]
 
-# A text may have at most this many times the bytes of its normalized form: a mathematical letter
-# has four, the plain letter one. The most of NFC is three, for the syllables of Korean.
+# Maximum factor by which normalization reduces the number of bytes. NFKC turns a mathematical
+# letter of four bytes into a plain letter of one byte. NFC reaches three, for Korean syllables.
 LARGEST_SHRINKAGE = 4
 
 
 def normalize_text(text: str, normalization: Normalization) -> str:
-    """Returns a text in a normal form."""
+    """Returns a text with Unicode normalization."""
     if normalization == "none":
         return text
     return unicodedata.normalize("NFC" if normalization == "nfc" else "NFKC", text)
@@ -25,7 +25,7 @@ def normalize_text(text: str, normalization: Normalization) -> str:
 def normalize_texts(
     texts: Annotated[Tensor, "string, of any shape"], normalization: Normalization
 ) -> Tensor:
-    """Returns texts in a normal form, inside the graph. They must be valid UTF-8."""
+    """Returns texts with Unicode normalization, inside the graph. They must be valid UTF-8."""
     if normalization == "none":
         return texts
     return tf_text.normalize_utf8(texts, "NFC" if normalization == "nfc" else "NFKC")

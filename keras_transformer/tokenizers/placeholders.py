@@ -1,8 +1,7 @@
-"""Parts of a text that must stay as they are, and the tokens that stand for them.
+"""Replaces spans that must stay unchanged by placeholders, inside the TensorFlow graph.
 
-A vocabulary ends with `NUM_PLACEHOLDERS` pieces that no text is segmented into. While a text is
-translated they stand for its URLs, e-mail addresses, formats, tags and given terms, which are found
-here, in the TensorFlow graph.
+A vocabulary ends with `NUM_PLACEHOLDERS` pieces that never occur in segmented text. During
+translation, they replace URLs, e-mail addresses, formats, tags and given terms.
 """
 
 import re
@@ -20,9 +19,9 @@ from ..tensors import Tensor
 from .tokenizer import NUM_PLACEHOLDERS, Texts, Tokenizer
 from .words import WORD, with_marks
 
-# Marks are put into the text, here around spans that are kept and around words. They begin with a
-# character that Unicode reserves for programs; where a text itself has it, it is escaped by another
-# such character, which no pattern takes for a part of a word or an address.
+# Marks are inserted around kept spans and words. They start with a character that Unicode reserves
+# for internal use. If a text has this character, it is escaped with another reserved character,
+# which no pattern matches as part of a word or an address.
 MARK = "\ufdd0"
 ESCAPED_MARK = MARK + "\ufdd5"
 _KEPT = MARK + "k"
@@ -39,7 +38,7 @@ _EMAIL = (
     rf"@[{_LETTERS}0-9\-]+(?:\.[{_LETTERS}0-9\-]+)*\.[{_LETTERS}]{{2,}}"
 )
 _BRACES = r"[$%#]?(?:\{\{[^{}\r\n]*\}\}|\{[^{}\s\pZ]*\})"
-# No letter may follow, or "50%ige" would count as a format.
+# No letter may follow. Otherwise, "50%ige" would contain a format.
 _FORMAT = (
     r"%(?:%|(?:[0-9]+\$|\([A-Za-z0-9_.\-]+\))?[\-+0#]*(?:[0-9]+|\*)?(?:\.(?:[0-9]+|\*))?"
     r"(?:@|(?:hh?|ll?|[Lqjzt])?[sdifuxXoeEgGcp]\b))"
@@ -51,27 +50,27 @@ SPACES = r"\s\v\x{85}\p{Z}"
 
 
 class Divided(NamedTuple):
-    """Texts divided at the spans that must stay as they are.
+    """Texts divided at the spans that must stay unchanged.
 
-    Joined in turn, texts and spans are the whole.
+    To restore the text, join texts and spans alternately.
     """
 
-    # The text before, between and after the spans.
+    # Text before, between and after the spans.
     texts: Annotated[Tensor, "string (n, NUM_PLACEHOLDERS + 1)"]
-    # The spans in the order of the text; unused places are "".
+    # Spans in the order of the text, padded with "".
     spans: Annotated[Tensor, "string (n, NUM_PLACEHOLDERS)"]
 
     @property
     def numbers(self) -> Annotated[Tensor, "int32 (n, NUM_PLACEHOLDERS)"]:
-        """The placeholder of each span: the first is 0; -1 where there is no span."""
+        """The placeholder number of each span, from 0, or -1 without a span."""
         return tf.where(tf.equal(self.spans, ""), -1, tf.range(NUM_PLACEHOLDERS))
 
 
 def span_finder(decoding: DecodingConfig, tokenizers: Iterable[Tokenizer]) -> "SpanFinder | None":
-    """Returns the finder of a configuration; None if placeholders are off.
+    """Returns the span finder for a configuration, or None if placeholders are disabled.
 
     Raises:
-        ConfigError: A vocabulary has no placeholders, or terms cannot be kept.
+        ConfigError: If a vocabulary has no placeholders, or a term or pattern is invalid.
     """
     if not decoding.placeholders:
         return None
@@ -83,19 +82,21 @@ def span_finder(decoding: DecodingConfig, tokenizers: Iterable[Tokenizer]) -> "S
 
 
 class SpanFinder:
-    """Finds the spans of a text that must stay as they are.
+    """Finder of the spans of a text that must stay unchanged.
 
-    These are URLs, e-mail addresses, `{names}` and `{{ names }}`, formats such as `%s` and `%1$d`,
-    tags such as `<b>`, given terms where they are whole words, and matches of given patterns, which
-    come first. The first `NUM_PLACEHOLDERS` of a text count; the others are text.
+    Spans are URLs, e-mail addresses, `{names}` and `{{ names }}`, formats such as `%s` and `%1$d`,
+    tags such as `<b>`, given terms if they are whole words, and matches of given patterns, which
+    take precedence. Only the first `NUM_PLACEHOLDERS` spans of a text are kept. Later spans are
+    ordinary text.
 
     Args:
-        terms: as `decoding.keep`. Defaults to none.
-        patterns: regular expressions of RE2, as `decoding.placeholder_patterns`. Defaults to none.
+        terms: terms to keep, as in `decoding.keep`. Defaults to ().
+        patterns: regular expressions in RE2 syntax, as in `decoding.placeholder_patterns`. Defaults
+            to ().
 
     Raises:
-        ConfigError: A term is blank, or they are too many; or a pattern is not one of RE2, matches
-            an empty text, or is too large.
+        ConfigError: If a term is blank, there are too many terms, or a pattern is not valid in RE2,
+            matches an empty text or is too large.
 
     Example:
         >>> divided = SpanFinder(["Kibo"]).divide(tf.constant(["Kibo: see https://a.org/b."]))
@@ -114,9 +115,9 @@ class SpanFinder:
             )
         self._terms = None
         if terms:
-            # The longer of two terms at one place is kept.
+            # If two terms start at the same position, the longer term matches.
             longest_first = sorted(set(terms), key=len, reverse=True)
-            # `re.escape`, because RE2 refuses no-break spaces as `regex.escape` escapes them.
+            # Use `re.escape`, because RE2 rejects the no-break spaces that `regex.escape` escapes.
             self._terms = "|".join(re.escape(_in_words(term)) for term in longest_first)
             if not _is_pattern(self._terms):
                 raise ConfigError(
@@ -125,27 +126,27 @@ class SpanFinder:
 
     @classmethod
     def of(cls, decoding: DecodingConfig) -> "SpanFinder":
-        """Returns the finder of a configuration."""
+        """Returns the span finder for a configuration."""
         return cls(decoding.keep or (), decoding.placeholder_patterns or ())
 
     def divide(self, texts: Texts) -> Divided:
-        """Divides texts; bytes that are not UTF-8 are read as U+FFFD."""
+        """Divides texts at spans. Bytes that are not valid UTF-8 are replaced by U+FFFD."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         return _divided(self._marked(texts))
 
     def parts(self, texts: Texts) -> Annotated[tf.RaggedTensor, "string (n, None)"]:
-        """Divides texts in valid UTF-8; every second part, from the second on, is a span."""
+        """Divides texts, which must be valid UTF-8, into text and spans alternately."""
         return parts_between(_KEPT, self._marked(texts))
 
     def spans(self, texts: Sequence[str]) -> list[list[bytes]]:
-        """Returns all spans of texts, also those after the first `NUM_PLACEHOLDERS`."""
+        """Returns all spans of texts, including spans after the first `NUM_PLACEHOLDERS`."""
         valid_texts = tf.strings.unicode_transcode(list(texts), "UTF-8", "UTF-8", errors="replace")
         return [parts[1::2] for parts in self.parts(valid_texts).to_list()]
 
     def _marked(self, texts: Tensor) -> Tensor:
         marked = tf.strings.regex_replace(texts, MARK, ESCAPED_MARK)
         marked = tf.strings.regex_replace(marked, self._pattern, rf"{_KEPT}\0{_KEPT}")
-        # A pattern may end within an escaped mark, which stays whole.
+        # Restore an escaped mark if a pattern has matched only its first character.
         marked = tf.strings.regex_replace(
             marked, f"{MARK}((?:{_KEPT})+){ESCAPED_MARK[1]}", rf"{ESCAPED_MARK}\1"
         )
@@ -162,7 +163,7 @@ class SpanFinder:
 
 
 def _is_pattern(pattern: str) -> bool:
-    """Returns whether RE2 takes a pattern."""
+    """Returns whether RE2 accepts a pattern."""
     try:
         with silenced():
             tf.strings.regex_replace("", pattern, "")
@@ -188,7 +189,7 @@ def _in_words(term: str) -> str:
 
 
 def parts_between(mark: str, marked: Texts) -> tf.RaggedTensor:
-    """Splits texts, in which `MARK` is escaped, at a mark."""
+    """Splits texts at a mark. `MARK` must be escaped in the texts."""
     parts = tf.strings.split(marked, mark)
     return parts.with_flat_values(tf.strings.regex_replace(parts.flat_values, ESCAPED_MARK, MARK))
 
@@ -202,7 +203,7 @@ def _divided(marked: Tensor) -> Divided:
 
 
 def _keeping(divided: Divided, is_kept: Annotated[Tensor, "bool (n, NUM_PLACEHOLDERS)"]) -> Divided:
-    """Turns the spans that are not kept into text again."""
+    """Converts spans that are not kept back to text."""
     spans = tf.strings.regex_replace(divided.spans, MARK, ESCAPED_MARK)
     texts = tf.strings.regex_replace(divided.texts, MARK, ESCAPED_MARK)
     spans = tf.where(is_kept, tf.strings.join([_KEPT, spans, _KEPT]), spans)
@@ -213,13 +214,13 @@ def _keeping(divided: Divided, is_kept: Annotated[Tensor, "bool (n, NUM_PLACEHOL
 def in_common(
     source: Divided, target: Divided
 ) -> tuple[Divided, Divided, Annotated[Tensor, "int32 (n, 8)"]]:
-    """Keeps the spans that both sides of a pair have, as often as both have them.
+    """Keeps spans that occur on both sides of a pair, and converts the other spans to text.
 
-    The others become text.
+    If a span occurs more often on one side, the surplus becomes text too.
 
     Returns:
-        Source and target, and the placeholder of each of the target's spans, which is that of the
-        source's span.
+        A tuple of the source, the target, and the placeholder number of each target span, which is
+        the number of the same span in the source.
     """
     partner = _partners(target, source)
     source_kept = tf.reduce_any(partner[:, None, :] == tf.range(NUM_PLACEHOLDERS)[:, None], axis=2)
@@ -231,14 +232,14 @@ def in_common(
 def numbered_as(
     source: Divided, target: Divided
 ) -> tuple[Divided, Annotated[Tensor, "int32 (n, 8)"]]:
-    """Keeps the spans of targets that their sources have, with the placeholders of the sources."""
+    """Keeps spans of targets that occur in their sources, with the sources' placeholders."""
     return _numbered(target, _partners(target, source), source.numbers)
 
 
 def _partners(target: Divided, source: Divided) -> Annotated[Tensor, "int32 (n, 8)"]:
-    """Returns the place of each target span among the spans of its source; -1 for none.
+    """Returns the index of each target span among the spans of its source, or -1.
 
-    Equal spans are matched in their order.
+    Equal spans are matched in order of occurrence.
     """
 
     def occurrences(spans: Tensor) -> Tensor:

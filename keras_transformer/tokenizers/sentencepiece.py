@@ -1,8 +1,7 @@
-"""SentencePiece models of this package and of other programs, inside the TensorFlow graph.
+"""SentencePiece tokenizers inside the TensorFlow graph, for models of this and other programs.
 
-Model files are checked before a library that trusts them reads them: the C++ code of SentencePiece
-follows the offsets in a file without looking where they lead, and ends the process where it meets
-what its own trainer never writes.
+Model files are checked before SentencePiece loads them. Its C++ code does not validate the offsets
+in a file, and ends the process if a file has anything that its own trainer never writes.
 """
 
 import collections
@@ -17,10 +16,10 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-# SentencePiece documents this module, but not as an interface.
+# SentencePiece documents this module, but not as a public API.
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
-# Not FastSentencepieceTokenizer: it ignores byte fallback, and its ids for BPE models are wrong.
+# FastSentencepieceTokenizer ignores byte fallback and returns wrong ids for BPE models.
 from tensorflow_text import SentencepieceTokenizer
 
 from ..checks import require, shown
@@ -31,66 +30,66 @@ from ..tensors import Tensor
 from .normalization import Normalization
 from .tokenizer import MAX_FILE_BYTES, NUM_PLACEHOLDERS, Tokenizer
 
-# SentencePiece writes a space as U+2581 and reads every U+2581 as a space. A text's own U+2581 is
-# therefore escaped, with a character that is escaped in turn.
+# SentencePiece writes a space as U+2581 and reads every U+2581 as a space. U+2581 in a text is
+# therefore escaped with U+241B, and U+241B is escaped as well.
 SPACE = "\u2581"
 _ESCAPE = "\u241b"
 _ESCAPED_SPACE = _ESCAPE + "_"
 _ESCAPED_ESCAPE = _ESCAPE + "."
-# The replacements, in the order in which they are applied.
+# Replacements in the order of application.
 ESCAPES = {_ESCAPE: _ESCAPED_ESCAPE, SPACE: _ESCAPED_SPACE}
-# The pieces of bytes, which spell unknown characters.
+# Byte pieces, which spell unknown characters.
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
-# The language of the translation, in front of a source.
+# Language of the translation at the start of a source.
 _LANGUAGE = r"(?s)^(>>.*?<<)(.*)$"
 
 SentencePiece = ModelProto.SentencePiece
 _MODEL_TYPES = (TrainerSpec.UNIGRAM, TrainerSpec.BPE)
-# Far above what any program trains, so that a file cannot ask for gigabytes.
+# Far above the size of any trained model, so that a file cannot allocate gigabytes.
 _MAX_BYTES = 16 * 2**20
 _MAX_PIECES = 1_000_000
 _MAX_PIECE_BYTES = 1000
 _MAX_CHARACTER_MAP_BYTES = 4 * 2**20
-# SentencePiece has room for 32 matches at one place of a text, and for 64 of pieces that users
-# define.
+# SentencePiece has buffers for 32 matches at a position of a text, and for 64 matches of
+# user-defined pieces.
 _MAX_NESTED = 32
-# No character becomes a longer text; the longest of Unicode's own becomes 33 bytes.
+# Limit for the normalized form of a character. In Unicode, the longest has 33 bytes.
 _MAX_NORMALIZED_BYTES = 1000
-# Normalization can make one byte of four, such as a plain letter of a mathematical one.
+# Normalization can reduce four bytes to one, for example from a mathematical to a plain letter.
 _BYTES_PER_NORMALIZED_BYTE = 4
 
 
 def escape(part: str) -> str:
-    """Returns a part of a text as the SentencePiece model sees it."""
+    """Returns a part of a text in the form that the SentencePiece model reads."""
     return part.replace(_ESCAPE, _ESCAPED_ESCAPE).replace(SPACE, _ESCAPED_SPACE)
 
 
 def prepare_line(line: str) -> str:
-    """Returns a text as the SentencePiece model sees it: with a space in front, and escaped."""
+    """Returns a text in the form that the SentencePiece model reads: escaped, after a space."""
     return SentencePieceTokenizer.space_in_front + escape(line)
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """A SentencePiece model, BPE or unigram, inside the graph.
+    """SentencePiece tokenizer with a BPE or unigram model.
 
-    Every valid UTF-8 text in the normal form is restored exactly, including leading spaces and
-    unseen scripts, by a model that was trained with `normalization_rule_name="identity"`,
+    Tokenization is lossless for all normalized UTF-8 text, including leading spaces and unseen
+    scripts, if the model was trained with `normalization_rule_name="identity"`,
     `byte_fallback=True`, `remove_extra_whitespaces=False`, `add_dummy_prefix=False`, `pad_id=0`,
-    `unk_id=1`, `bos_id=2` and `eos_id=3`, as
-    `keras_transformer.training.batches.vocabulary.train_tokenizer` does.
+    `unk_id=1`, `bos_id=2` and `eos_id=3`, as in
+    `keras_transformer.training.batches.vocabulary.train_tokenizer`.
 
-    SentencePiece's own dummy prefix would lose a leading space. Instead, a text that is not empty
-    gets one space in front, and `detokenize` removes one. A "▁" (U+2581) in a text is written as
-    "␛_", and a "␛" (U+241B) as "␛.". A program that uses the model file by itself has to do the
-    same (`prepare_line`).
+    The dummy prefix of SentencePiece would lose a leading space. Instead, `tokenize` adds a space
+    in front of text that is not empty, and `detokenize` removes it. "▁" (U+2581) in text is escaped
+    as "␛_", and "␛" (U+241B) as "␛.". Programs that use the model file without this class must do
+    the same (`prepare_line`).
 
     Args:
         model: content of a SentencePiece model file.
-        normalization: "nfc", "nfkc" or "none". The normal form into which texts are brought first.
+        normalization: "nfc", "nfkc" or "none". Unicode normalization of text before segmentation.
             Defaults to "none".
 
     Raises:
-        ConfigError: It is not a SentencePiece model with the four special ids above.
+        ConfigError: If the content is not a SentencePiece model with the four special ids above.
 
     Example:
         >>> tokenizer = SentencePieceTokenizer.load("models/en-de/tokenizer.model")
@@ -136,7 +135,10 @@ class SentencePieceTokenizer(Tokenizer):
     def with_placeholders(
         cls, model: bytes, terms: bool = False, normalization: Normalization = "none"
     ) -> "SentencePieceTokenizer":
-        """Adds placeholders, and before them pieces for terms if asked for, to a model file."""
+        """Makes a tokenizer from a model file with added placeholders.
+
+        With `terms=True`, pieces for terms precede the placeholders.
+        """
         proto = parse_model(model)
         added = cls.placeholder_pieces
         if terms:
@@ -154,17 +156,17 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 class PretrainedSentencePieceTokenizer(Tokenizer):
-    """A SentencePiece model as other programs use it, with its own normalization and spacing.
+    """Tokenizer with a SentencePiece model of another program, its normalization and spacing.
 
-    Ids are those of a vocabulary, which may have pieces that the SentencePiece model lacks, and
-    lack some that it has; the latter are unknown. If the vocabulary has languages, such as
-    ">>fra<<", a text may begin with one.
+    Ids come from a separate vocabulary. It may have pieces that the SentencePiece model lacks.
+    Pieces of the model that are not in the vocabulary become the unknown id. If the vocabulary has
+    languages, such as ">>fra<<", a text may start with a language.
 
-    Its file is a SentencePiece model, whose first `trainer_spec.vocab_size` pieces are the
+    The tokenizer file is a SentencePiece model whose first `trainer_spec.vocab_size` pieces are the
     vocabulary.
 
     Raises:
-        ConfigError: It is not such a file.
+        ConfigError: If the content is not such a file.
     """
 
     filename = "sentencepiece.model"
@@ -183,7 +185,7 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         languages = [piece if piece.startswith(">>") else "" for piece in self.vocabulary]
         super().__init__(languages, model, bytes_per_piece(proto), normalization)
         self._subwords = load_subwords(model, tf.string)
-        # Without the special pieces: a text that spells one out must not get its id.
+        # Exclude the special pieces, so that text such as "</s>" does not get a special id.
         pieces = tf.constant(self.vocabulary[len(special) :], tf.string)
         initializer = tf.lookup.KeyValueTensorInitializer(
             pieces, tf.range(len(special), vocab_size)
@@ -217,15 +219,15 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
     def with_vocabulary(
         cls, model: bytes, vocabulary: Sequence[str]
     ) -> "PretrainedSentencePieceTokenizer":
-        """Makes a tokenizer of a SentencePiece model and a vocabulary.
+        """Makes a tokenizer from a SentencePiece model and a vocabulary.
 
         Args:
             model: content of a SentencePiece model file.
-            vocabulary: the pieces in the order of the ids from 4 on, without special ones.
+            vocabulary: pieces in the order of their ids, from id 4 and without special pieces.
 
         Raises:
-            ConfigError: It is not a SentencePiece model, it spells with bytes, or a piece of the
-                vocabulary occurs twice, is a special one or cannot be stored.
+            ConfigError: If the content is not a SentencePiece model or uses byte fallback, or if a
+                piece of the vocabulary occurs twice, is a special piece or cannot be stored.
         """
         proto = parse_model(model)
         known = {piece.piece: piece for piece in proto.pieces}
@@ -245,22 +247,21 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
             if piece in known and piece not in cls.special_pieces:
                 proto.pieces.append(known[piece])
             else:
-                # No text is segmented into control pieces. BPE looks up single characters and may
-                # find unused pieces only.
+                # Text is never segmented into control pieces. A single character must be an unused
+                # piece, because BPE fails if it finds a control piece.
                 kind = SentencePiece.CONTROL if len(piece) > 1 else SentencePiece.UNUSED
                 proto.pieces.append(SentencePiece(piece=piece, score=0.0, type=kind))
         proto.pieces[cls.unk_id].type = SentencePiece.UNKNOWN
         proto.trainer_spec.vocab_size = len(ordered)
-        # SentencePiece would segment these texts whenever it loads the file, and expect the pieces
-        # that it had.
+        # SentencePiece would segment these texts when it loads the file, and expect the old pieces.
         proto.ClearField("self_test_data")
         return cls(proto.SerializeToString())
 
     def original_model(self) -> bytes:
-        """Returns the SentencePiece model that `with_vocabulary` was given.
+        """Returns the SentencePiece model that was passed to `with_vocabulary`.
 
-        Special pieces are where its options say; the others follow in SentencePiece's order, the
-        most probable first.
+        Special pieces have the ids in the model's options. The other pieces are in SentencePiece's
+        order, most probable first.
         """
         proto = parse_model(self.file_content)
         spec = proto.trainer_spec
@@ -278,7 +279,7 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         types[spec.unk_piece] = SentencePiece.UNKNOWN
         ordinary = []
         for piece in proto.pieces:
-            # Pieces that were added for the vocabulary are of other types, or have no score.
+            # Pieces that were added for the vocabulary have other types or a score of 0.
             is_unused = piece.type == SentencePiece.UNUSED and piece.score != 0
             is_original = is_unused or piece.type == SentencePiece.NORMAL
             if is_original and piece.piece not in types:
@@ -295,12 +296,10 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
 
 
 def parse_model(content: bytes) -> ModelProto:
-    """Parses and checks the content of a SentencePiece model file.
-
-    SentencePiece can then load it and use it on any text.
+    """Parses the content of a SentencePiece model file and checks that it is safe to use.
 
     Raises:
-        ConfigError: It is not such a file, or breaks a rule of the format.
+        ConfigError: If the content is not a SentencePiece model or is invalid.
     """
     size = len(content)
     rule = f"at most {_MAX_BYTES:,} bytes"
@@ -329,18 +328,18 @@ def parse_model(content: bytes) -> ModelProto:
 
 
 def load_subwords(content: bytes, out_type: tf.DType) -> SentencepieceTokenizer:
-    """Loads a SentencePiece model, which `parse_model` has checked, into the TensorFlow graph.
+    """Loads a SentencePiece model into the TensorFlow graph. Check it with `parse_model` first.
 
     Args:
-        out_type: what texts become: tf.int32, ids, or tf.string, pieces.
+        out_type: tf.int32 for ids, or tf.string for pieces.
 
     Raises:
-        ConfigError: SentencePiece refuses the file.
+        ConfigError: If SentencePiece rejects the file.
     """
     try:
-        # SentencePiece warns that the text is not normalized, which is intended.
+        # Hide SentencePiece's warning that text is not normalized, which is intended.
         with silenced():
-            # In a SavedModel, two tokenizers with the same name would both use the first model.
+            # In a SavedModel, tokenizers with the same name would all use the first model.
             name = f"SentencePiece_{hashlib.sha256(content).hexdigest()[:16]}"
             return SentencepieceTokenizer(content, out_type=out_type, name=name)
     except tf.errors.OpError as error:
@@ -349,10 +348,10 @@ def load_subwords(content: bytes, out_type: tf.DType) -> SentencepieceTokenizer:
 
 
 def bytes_per_piece(proto: ModelProto) -> int:
-    """Returns the most bytes of a text that a piece stands for.
+    """Returns the maximum number of bytes of text per piece.
 
-    With a model that normalizes, a text may have more: characters and spaces that normalization
-    drops, or sequences of many characters for one.
+    If the model normalizes text, there may be more, because normalization can drop characters and
+    spaces, or replace a long sequence of characters by a single character.
     """
     longest = max(len(piece.piece.encode()) for piece in proto.pieces)
     spec = proto.normalizer_spec
@@ -361,10 +360,10 @@ def bytes_per_piece(proto: ModelProto) -> int:
 
 
 def check_piece(piece: str | bytes) -> None:
-    """Checks the text of a piece, which is bytes where a file has no UTF-8.
+    """Checks the text of a piece, which is bytes if it is not valid UTF-8 in the file.
 
     Raises:
-        ConfigError: SentencePiece cannot store it.
+        ConfigError: If SentencePiece cannot store the piece.
     """
     try:
         size = len(piece.encode()) if isinstance(piece, str) else 0
@@ -379,7 +378,7 @@ def _check_pieces(pieces: list[tuple[str, float, int]]) -> None:
     seen: set[str] = set()
     for piece, score, kind in pieces:
         check_piece(piece)
-        # BPE begins with characters, and where it finds such a piece, it stops with an error.
+        # BPE starts with single characters and fails if it finds a control piece.
         can_be_control = kind != SentencePiece.CONTROL or len(piece) > 1
         require(can_be_control, "a control piece", "longer than a character", piece)
         require(piece not in seen, "the pieces", "different", piece)
@@ -397,12 +396,12 @@ def _check_pieces(pieces: list[tuple[str, float, int]]) -> None:
 
 
 def _check_character_map(content: bytes) -> None:
-    """Checks a `precompiled_charsmap`: the size of a trie, the trie, and texts.
+    """Checks a `precompiled_charsmap`, which has the size of a trie, the trie, and texts.
 
-    The values of the trie are places in the texts. It is a double array of darts-clone. A unit with
-    bit 31 is a value. Another one is a place in a text: its low byte is the byte that leads to it
-    from its parent, bit 8 says whether a text ends here, and the rest is an offset. The children of
-    the unit at i are at `(i ^ offset) ^ byte`, and its value is at `i ^ offset`.
+    The values of the trie are positions in the texts. The trie is a double array of darts-clone.
+    Units with bit 31 are values. All other units are nodes: the low byte is the byte that leads to
+    the node from its parent, bit 8 says whether a key ends at the node, and the rest is an offset.
+    The children of the unit at i are at `(i ^ offset) ^ byte`, and its value is at `i ^ offset`.
     """
     if not content:
         return
@@ -430,12 +429,12 @@ def _check_character_map(content: bytes) -> None:
 def _is_safe_trie(units: np.ndarray, texts: bytes) -> bool:
     """Returns whether every search in a trie is safe.
 
-    A safe search stays in the array, matches at most `_MAX_NESTED` times, and finds the start of a
-    text.
+    A safe search stays inside the array, has at most `_MAX_NESTED` matches, and finds positions
+    inside the texts that start a character.
     """
     places = np.arange(len(units), dtype=np.int64)
     offsets = (units >> 10).astype(np.int64) << ((units & (1 << 9)) >> 6)
-    # The children and the value of a unit are counted from its base.
+    # Positions of the children and the value of a unit are relative to its base.
     bases = places ^ offsets
     inner = np.flatnonzero(units >> 31 == 0)
     parent_bases = inner ^ (units[inner] & 0xFF)
@@ -444,8 +443,7 @@ def _is_safe_trie(units: np.ndarray, texts: bytes) -> bool:
         children[parent_base].append(place)
     base_of = bases.tolist()
     is_end = (units >> 8 & 1).tolist()
-    # How many texts at most end on the way to a base. A search does not look at the root's own
-    # mark of an end.
+    # Maximum number of keys that end on the path to a base. Searches ignore bit 8 of the root.
     num_ends = {base_of[0]: 0}
     waiting = [base_of[0]]
     while waiting:
@@ -460,7 +458,7 @@ def _is_safe_trie(units: np.ndarray, texts: bytes) -> bool:
                 if base_of[place] >= len(units):
                     return False
                 start = int(units[base_of[place]]) & 0x7FFFFFFF
-                # A continuation byte is inside a character.
+                # A continuation byte does not start a character.
                 if start >= len(texts) or texts[start] & 0xC0 == 0x80:
                     return False
             if ends > num_ends.get(base_of[place], -1):

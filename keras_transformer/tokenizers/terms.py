@@ -1,9 +1,9 @@
-"""Terms whose translation is given: how a source tells a model about them.
+"""Annotates sources with the translations of terms from a glossary.
 
-The translation is written beside the term, between pieces that no text is segmented into (Dinu et
-al. 2019, "Training Neural Machine Translation to Apply Terminology Constraints"): `A {term} dog
-{translation} Hund {/term} runs.` A model that was trained with such sources copies it, inflected or
-not.
+The translation is written beside the term, between special pieces (Dinu et al. 2019, "Training
+Neural Machine Translation to Apply Terminology Constraints"):
+`A {term} dog {translation} Hund {/term} runs.` A model that was trained with annotated sources
+copies the translation and inflects it if necessary.
 """
 
 import re
@@ -20,38 +20,38 @@ from .words import WORD, with_marks
 
 NUM_TERM_PIECES = 3
 
-# Marks that are put into a text: one stands for the mark if the text has it already, one separates
-# a term, its translation and the text around them, and one stands before and after each word.
+# Marks that are inserted into a text: an escape for the mark if the text already has it, a
+# separator between a term, its translation and the surrounding text, and a mark around every word.
 _MARK = "\ufdd1"
 _ESCAPED_MARK = _MARK + "\ufdd2"
 _SEPARATOR = _MARK + "\ufdd3"
 _WORD = _MARK + "\ufdd4"
-# Large enough that two terms rarely share a number.
+# Large enough to make hash collisions between terms unlikely.
 _NUM_HASHES = 2**63 - 1
 
 
 def escaped(text: str) -> str:
-    """Returns a text in which `annotated` may be put."""
+    """Escapes a text, so that you can insert the result of `annotated`."""
     return text.replace(_MARK, _ESCAPED_MARK)
 
 
 def annotated(term: str, translation: str) -> str:
-    """Returns a term with its translation for `segment_annotated`; both are already escaped."""
+    """Returns an annotated term for `segment_annotated`. Both arguments must be escaped."""
     return f"{_SEPARATOR}{term}{_SEPARATOR}{translation}{_SEPARATOR}"
 
 
 class Glossary:
-    """Finds terms in texts and writes their translations beside them.
+    """Glossary that annotates the terms in texts with their translations.
 
-    A term is found where its words are whole words, written as in the glossary; its first letter
-    may be a capital. In scripts without spaces between words, each character is a word. If several
-    terms begin at the same place, the longest is found.
+    Terms match whole words, spelled as in the glossary or with a capital first letter. In scripts
+    without spaces between words, every character is a word. If several terms start at the same
+    position, the longest term matches.
 
     Args:
-        terms: the translation of each term.
+        terms: dict from term to translation.
 
     Raises:
-        ConfigError: The terms are too many.
+        ConfigError: If there are too many terms.
 
     Example:
         >>> glossary = Glossary({"dog": "Hund", "hot dog": "Wurst"})
@@ -62,7 +62,7 @@ class Glossary:
     def __init__(self, terms: Mapping[str, str]) -> None:
         capitalized = {_capitalized(term): translation for term, translation in terms.items()}
         translations = {}
-        # A term with a capital of its own goes before one whose first letter became one.
+        # A term with its own capital takes precedence over a term that was capitalized.
         for term, translation in [*capitalized.items(), *terms.items()]:
             words = with_marks(escaped(term), _WORD)
             translations[words] = escaped(translation)
@@ -71,10 +71,10 @@ class Glossary:
         self._keys = keys[order]
         values = list(translations.values())
         self._translations = [values[place] for place in order]
-        # In reverse order, a longer term comes before its beginning. RE2 also finds common
-        # beginnings then, and needs less memory.
+        # In reverse order, a longer term precedes its prefixes. RE2 can also factor out common
+        # prefixes, which saves memory.
         alternatives = "|".join(map(re.escape, sorted(translations, reverse=True)))
-        # The space before a term belongs to it, as to any word.
+        # A term includes the space before it, like any word.
         self._pattern = f" ?(?:{alternatives})"
         try:
             with silenced():
@@ -85,13 +85,13 @@ class Glossary:
             ) from None
 
     def translations(self, texts: Texts) -> Annotated[tf.RaggedTensor, "string (n, None)"]:
-        """Returns the translations of the terms in texts, in their order."""
+        """Returns the translations of the terms in texts, in order of occurrence."""
         parts, is_term = self._parts(texts)
         terms = tf.ragged.boolean_mask(parts, is_term)
         return terms.with_flat_values(_plain(self._look_up(terms.flat_values)))
 
     def annotate(self, texts: Texts) -> Texts:
-        """Writes translations beside terms, for `segment_annotated`."""
+        """Annotates terms with their translations for `segment_annotated`."""
         parts, is_term = self._parts(texts)
         flat = parts.flat_values
         space = tf.where(tf.strings.regex_full_match(flat, "(?s) .*"), " ", "")
@@ -101,7 +101,7 @@ class Glossary:
         return tf.strings.reduce_join(parts.with_flat_values(flat), axis=1)
 
     def _parts(self, texts: Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """The parts of escaped texts, with marks around words, and which of them are terms."""
+        """Returns the parts of escaped texts, with marks around words, and a mask of the terms."""
         words = tf.strings.regex_replace(texts, _MARK, _ESCAPED_MARK)
         words = tf.strings.regex_replace(words, WORD, rf"{_WORD}\0{_WORD}")
         separated = tf.strings.regex_replace(words, self._pattern, rf"{_SEPARATOR}\0{_SEPARATOR}")
@@ -109,7 +109,7 @@ class Glossary:
         return parts, tf.ragged.range(parts.row_lengths()) % 2 == 1
 
     def _look_up(self, terms: Tensor) -> Tensor:
-        """The translations of terms; the result is arbitrary for texts that are no terms."""
+        """Returns the translations of terms. For other texts, the result is arbitrary."""
         terms = tf.strings.regex_replace(terms, "^ ", "")
         keys = tf.strings.to_hash_bucket_fast(terms, _NUM_HASHES)
         places = tf.minimum(tf.searchsorted(self._keys, keys), len(self._keys) - 1)
@@ -117,12 +117,12 @@ class Glossary:
 
 
 def segment_annotated(tokenizer: Tokenizer, parts: Texts) -> TokenIds:
-    """Splits parts of sources with annotated terms into subword ids.
+    """Segments parts of sources with annotated terms into subword ids.
 
-    `Glossary.annotate` or `annotated` has put the translations beside the terms.
+    Annotate the terms with `Glossary.annotate` or `annotated`.
     """
     divided = tf.strings.split(parts, _SEPARATOR)
-    # The parts repeat: text, a term, its translation.
+    # The parts are text, term and translation, repeatedly.
     places = tf.ragged.range(divided.row_lengths()).flat_values
     follows = places > 0
     pieces = tokenizer.term_ids.start + tf.cast((places - 1) % NUM_TERM_PIECES, tf.int32)
@@ -140,7 +140,7 @@ def _plain(texts: Tensor) -> Tensor:
 
 def _capitalized(term: str) -> str:
     first = term[0].upper()
-    # "ß" becomes two letters.
+    # Some capitals have two letters, such as "SS" for "ß".
     if len(first) > 1:
         return term
     return first + term[1:]

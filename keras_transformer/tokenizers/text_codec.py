@@ -1,8 +1,8 @@
-"""Converts texts to the tokens of a model and back, inside the TensorFlow graph.
+"""Converts text to model tokens and back, inside the TensorFlow graph.
 
-Training and translation use the same conversion. A source is a tag, its subwords, and the end
-token. Among the subwords, placeholders stand for spans that must stay as they are, and translations
-stand beside terms. A target has no tag and no terms.
+Training and translation use the same conversion. A source consists of an optional tag, its subwords
+and the end token. Placeholders replace spans that must stay unchanged, and translations are written
+beside terms. A target has no tag and no annotated terms.
 """
 
 from typing import Annotated, Literal, NamedTuple
@@ -23,15 +23,14 @@ Side = Literal["source", "target"]
 
 
 class Encoded(NamedTuple):
-    """Texts as a model reads them.
+    """Encoded texts.
 
     Attributes:
-        token_ids: with tags and end tokens, without the tokens beyond the longest length.
-        lengths: the numbers of tokens before any is left out. For a text that was shortened, it is
-            some number above the longest length.
-        divided: the spans of sources that are translated; None for other texts, and for a model
-            without placeholders.
-        placeholders: which placeholders are read; None if `divided` is.
+        token_ids: token ids with tags and end tokens, truncated to the maximum length.
+        lengths: numbers of tokens before truncation. For a shortened text, this is only known to be
+            above the maximum length.
+        divided: spans of sources to translate. None for other texts, and without placeholders.
+        placeholders: mask of the placeholders in `token_ids`. None if `divided` is None.
     """
 
     token_ids: TokenIds
@@ -41,19 +40,20 @@ class Encoded(NamedTuple):
 
 
 class TextCodec:
-    """Encodes texts as the tokens that a model reads, and decodes the tokens that it writes.
+    """Codec that encodes text to model tokens and decodes model tokens to text.
 
     Args:
-        max_length: the most tokens of a text, with its tag and its end token; the others are left
-            out.
-        spans: finds what placeholders stand for.
-        glossary: whose translations stand beside terms in sources.
-        tag: in front of each source that is given no other; `tag_ids` are its tokens.
-        are_annotated: whether sources have translations beside terms already, see
-            `terms.annotated`.
+        tokenizers: source and target tokenizer.
+        max_length: maximum number of tokens, including the tag and the end token. Longer texts are
+            truncated.
+        spans: finder of the spans that placeholders replace. Defaults to None.
+        glossary: glossary that annotates terms in sources. Defaults to None.
+        tag: default tag in front of sources, with the tokens `tag_ids`. Defaults to None.
+        are_annotated: whether terms in sources are already annotated, see `terms.annotated`.
+            Defaults to False.
 
     Raises:
-        ConfigError: The vocabulary has no such tag.
+        ConfigError: If the vocabulary does not have the tag.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class TextCodec:
     def for_translation(
         cls, tokenizers: TokenizerPair, max_length: int, decoding: DecodingConfig
     ) -> "TextCodec":
-        """Returns the codec of a configuration.
+        """Returns the codec for a configuration.
 
         Raises:
-            ConfigError: The vocabulary has no such tag, no placeholders, or no pieces for terms, or
-                terms are too many.
+            ConfigError: If the vocabulary does not have the tag, placeholders or pieces for terms
+                that the configuration needs, or if there are too many terms.
         """
         spans = span_finder(decoding, tokenizers)
         glossary = None
@@ -103,16 +103,17 @@ class TextCodec:
         return cls(tokenizers, max_length, spans, glossary, decoding.tag)
 
     def check_tag(self, name: str, tag: str) -> None:
-        """Raises a ConfigError if the vocabulary does not have a tag."""
+        """Raises a ConfigError if the vocabulary does not have the tag."""
         tags = self.tokenizers.source.tags
         rule = f"one of {listed(tags)}" if tags else "null: the vocabulary has no tags"
         require(tag in tags, name, rule, tag)
 
     def encode_sources(self, texts: Texts, tags: Texts | None = None) -> Encoded:
-        """Encodes sources to translate.
+        """Encodes sources for translation.
 
-        Texts of too many bytes are shortened first, so that none costs much. Each source has its
-        tag in front, or the codec's where that is empty; an unknown tag is an error of the graph.
+        Texts with too many bytes are shortened first, which limits the cost of long texts. Every
+        source gets its tag from `tags`, or the codec's default tag if that is empty. An unknown tag
+        raises an error in the graph.
         """
         texts, is_cut = self.tokenizers.source.shorten(texts, self.max_length)
         divided = None if self.spans is None else self.spans.divide(texts)
@@ -128,8 +129,8 @@ class TextCodec:
     def encode_pairs(self, sources: Texts, targets: Texts) -> tuple[Encoded, Encoded]:
         """Encodes sources and their translations.
 
-        Texts of too many bytes are shortened first, as in `encode_sources`. Placeholders stand for
-        the spans that both sides of a pair have.
+        Texts with too many bytes are shortened first, as in `encode_sources`. Placeholders replace
+        spans that occur on both sides of a pair.
         """
         sources, sources_cut = self.tokenizers.source.shorten(sources, self.max_length)
         targets, targets_cut = self.tokenizers.target.shorten(targets, self.max_length)
@@ -142,9 +143,9 @@ class TextCodec:
         targets: Texts,
         tags: Annotated[tf.RaggedTensor | Tensor, "int32 (n, None)"] | None,
     ) -> tuple[Encoded, Encoded]:
-        """Encodes pairs as `encode_pairs` does, but counts all tokens of every text.
+        """Encodes pairs like `encode_pairs`, but without shortening, so that lengths are exact.
 
-        Tags are put in front of sources.
+        Sources get the given tags.
         """
         if self.spans is None:
             source_ids = self._tokenize("source", sources)
@@ -158,9 +159,9 @@ class TextCodec:
         return self._complete(source_ids, tags), self._complete(target_ids, None)
 
     def encode_prefixes(self, prefixes: Texts, source: Encoded) -> TokenIds:
-        """Encodes the beginnings of translations.
+        """Encodes prefixes of translations.
 
-        White space at the end of a prefix is dropped, because it belongs to the next token.
+        White space at the end of a prefix is removed, because it belongs to the next token.
         """
         tokenizer = self.tokenizers.target
         prefixes, _ = tokenizer.shorten(prefixes, self.max_length)
@@ -171,29 +172,29 @@ class TextCodec:
         spans_read = source.divided._replace(spans=spans)
         divided, numbers = numbered_as(spans_read, self.spans.divide(prefixes))
         token_ids = self._tokenize_divided("target", divided, numbers)
-        # Reserve room for the placeholders that the prefix does not contain.
+        # Leave room for placeholders that are not in the prefix.
         room = tf.cast(self.max_length - 1 - _count(source.placeholders), tf.int64)[:, None]
         return tf.ragged.boolean_mask(token_ids, tf.ragged.range(token_ids.row_lengths()) < room)
 
     def num_missing(
         self, placeholders: Annotated[Tensor, "bool (n, NUM_PLACEHOLDERS)"], prefix: TokenIds | None
     ) -> Annotated[Tensor, "int32 (n,)"]:
-        """Returns how many of the sources' placeholders the prefixes lack."""
+        """Returns the number of source placeholders that are missing in the prefixes."""
         number = _count(placeholders)
         if prefix is not None:
             number -= _count(prefix >= self.tokenizers.target.placeholder_ids.start)
         return number
 
     def num_tokens(self, texts: Texts, side: Side = "source") -> Annotated[Tensor, "int64 (n,)"]:
-        """Returns how many tokens texts have, with tags and end tokens, before any is left out."""
+        """Returns the number of tokens, with tags and end tokens, before truncation."""
         divided = None if self.spans is None else self.spans.divide(texts)
         num_added = 1 + (len(self.tag_ids) if side == "source" else 0)
         return self._tokenize(side, texts, divided).row_lengths() + num_added
 
     def count_source_tokens(self, texts: Texts) -> Annotated[Tensor, "int64 (n,)"]:
-        """Returns how many tokens sources have without tags and end tokens.
+        """Returns the number of tokens in sources, without tags and end tokens.
 
-        A source that is cut has more tokens than are read.
+        For a truncated source, this is more than the number of tokens that the model reads.
         """
         return self.encode_sources(texts).lengths - len(self.tag_ids) - 1
 
@@ -203,9 +204,9 @@ class TextCodec:
         source: Encoded,
         n_best: int,
     ) -> Annotated[Tensor, "string (n * n_best,)"]:
-        """Joins the tokens of translations, `n_best` of each source, into texts.
+        """Decodes translations, with `n_best` translations per source.
 
-        Spans of the sources replace their placeholders.
+        Placeholders are replaced by the spans of the source.
         """
         tokenizer = self.tokenizers.target
         if source.divided is None:
@@ -221,7 +222,7 @@ class TextCodec:
         used = tf.ragged.boolean_mask(token_ids, token_ids >= first)
         numbers = tf.cast(used.flat_values - first, tf.int64)
         places = tf.stack([used.value_rowids(), numbers], axis=1)
-        # Each placeholder ends a part, and so does each text.
+        # A part ends at every placeholder and at the end of every text.
         after = used.with_flat_values(tf.gather_nd(spans, places))
         after = tf.concat([after, tf.fill([token_ids.nrows(), 1], "")], axis=1)
         num_before = tf.cumsum(tf.cast(ends_part, tf.int64), exclusive=True)
@@ -238,7 +239,7 @@ class TextCodec:
     def _tokenize(
         self, side: Side, texts: Tensor, divided: Divided | None = None
     ) -> tf.RaggedTensor:
-        """Splits texts into subwords, with placeholders if the texts are divided."""
+        """Segments texts into subwords, with placeholders if the texts are divided."""
         if divided is not None:
             return self._tokenize_divided(side, divided, divided.numbers)
         tokenizer = getattr(self.tokenizers, side)
@@ -254,14 +255,14 @@ class TextCodec:
         divided: Divided,
         numbers: Annotated[Tensor, "int32 (n, NUM_PLACEHOLDERS)"],
     ) -> tf.RaggedTensor:
-        """Splits texts into subwords, with a placeholder for each span.
+        """Segments texts into subwords, with a placeholder for each span.
 
         Args:
-            numbers: of the placeholders, from 0; -1 for no span.
+            numbers: number of the placeholder for each span, from 0, or -1 without a span.
         """
         tokenizer = getattr(self.tokenizers, side)
         has_terms = self._has_terms and side == "source"
-        # Spans stay as they are.
+        # Only text is normalized, and spans stay unchanged.
         texts = tokenizer.normalized(divided.texts)
         if has_terms:
             texts = self._annotate(texts)
@@ -275,13 +276,13 @@ class TextCodec:
         )
         subwords = segment_annotated(tokenizer, parts) if has_terms else tokenizer.segment(parts)
         ids = tf.concat([subwords, placeholders], axis=1)
-        # A row of parts, each with its placeholder, is one text.
+        # Join the parts and placeholders of each text.
         return tf.RaggedTensor.from_row_splits(
             ids.flat_values, ids.row_splits[:: NUM_PLACEHOLDERS + 1], validate=False
         )
 
     def _annotate(self, texts: Tensor) -> Tensor:
-        # As in training, no space was put in front yet: it does not belong to a first term.
+        # As in training, annotate before adding the space in front, which is not part of a term.
         if self._glossary is None:
             return texts
         return tf.reshape(self._glossary.annotate(tf.reshape(texts, [-1])), tf.shape(texts))
@@ -289,13 +290,13 @@ class TextCodec:
     def _tags(
         self, num_texts: Tensor, tags: Tensor | None = None
     ) -> Tensor | tf.RaggedTensor | None:
-        """The tokens in front of sources, int32 (n, None)."""
+        """Returns the tokens in front of sources, int32 (n, None)."""
         if tags is None and not self.tag_ids:
             return None
         if tags is None:
             return tf.tile(tf.constant([self.tag_ids]), [num_texts, 1])
         known = self.tokenizers.source.tags
-        # Messages of TensorFlow must be UTF-8.
+        # TensorFlow messages must be UTF-8.
         tags = tf.strings.unicode_transcode(tags, "UTF-8", "UTF-8", errors="replace")
         is_known = tf.equal(tags[:, None], ["", *known])
         unknown = tf.boolean_mask(tags, ~tf.reduce_any(is_known, axis=1))
@@ -304,14 +305,14 @@ class TextCodec:
         are_known = tf.debugging.Assert(tf.equal(tf.size(unknown), 0), [message])
         with tf.control_dependencies([are_known]):
             places = tf.argmax(tf.cast(is_known, tf.int32), axis=1)
-        # The codec's own tag, if any, stands for "".
+        # The default tag, if any, replaces "".
         rows = [self.tag_ids, *((tag_id,) for tag_id in known.values())]
         return tf.gather(tf.ragged.constant(rows, tf.int32, ragged_rank=1), places)
 
     def _complete(
         self, token_ids: tf.RaggedTensor, tags: Tensor | tf.RaggedTensor | None
     ) -> Encoded:
-        """Puts tags in front, cuts what is too long, and adds end tokens."""
+        """Adds tags in front, truncates long texts, and adds end tokens."""
         if tags is not None:
             token_ids = tf.concat([tags, token_ids], axis=1)
         ends = tf.fill([token_ids.nrows(), 1], Tokenizer.end_id)
@@ -319,7 +320,7 @@ class TextCodec:
         return Encoded(shortened, token_ids.row_lengths() + 1)
 
     def _limit(self, encoded: Encoded, is_cut: Tensor) -> Encoded:
-        """Makes sure that the lengths of texts that were shortened are above the longest."""
+        """Makes the lengths of shortened texts greater than the maximum length."""
         lengths = tf.maximum(encoded.lengths, self.max_length + 1)
         return encoded._replace(lengths=tf.where(is_cut, lengths, encoded.lengths))
 

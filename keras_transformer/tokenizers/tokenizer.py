@@ -1,4 +1,4 @@
-"""The base class of all tokenizers, WordPiece, and the pair of tokenizers of a translator."""
+"""Base class of all tokenizers, the WordPiece tokenizer, and pairs of tokenizers."""
 
 import os
 import pathlib
@@ -16,11 +16,11 @@ from ..model_dir.files import read_limited, replacing_with_checksum
 from ..tensors import Tensor
 from .normalization import LARGEST_SHRINKAGE, Normalization, normalize_texts
 
-# A vocabulary or SentencePiece model of a million pieces takes a third of it.
+# Three times the size of a vocabulary or SentencePiece model with a million pieces.
 MAX_FILE_BYTES = 64 * 2**20
-# How many pieces a vocabulary ends with that stand for parts of a text, see `placeholders.py`.
+# Number of placeholders at the end of a vocabulary, see `placeholders.py`.
 NUM_PLACEHOLDERS = 8
-# Longer words are always unknown to WordPiece; few words are that long.
+# WordPiece maps longer words, which are rare, to the unknown token.
 _BYTES_PER_WORD = 100
 
 Texts = Annotated[Tensor, "string (n,)"]
@@ -28,31 +28,33 @@ TokenIds = Annotated[tf.RaggedTensor, "int32 (n, None)"]
 
 
 class Tokenizer(tf.Module):
-    """Text to subword ids and back, inside the TensorFlow graph.
+    """Base class of tokenizers that run inside the TensorFlow graph.
 
-    A subclass implements `segment`, `join` and `load`, and has a `vocabulary` or its own
-    `id_to_piece`. As a `tf.Module`, a tokenizer can be an attribute of what is passed to
-    `tf.saved_model.save`, which then saves the vocabulary too.
+    Subclasses implement `segment`, `join` and `load`, and define a `vocabulary` or override
+    `id_to_piece`. A tokenizer is a `tf.Module`: if it is an attribute of an object that you save
+    with `tf.saved_model.save`, the SavedModel contains the vocabulary.
 
     Args:
-        reserved: the piece of each id; "" for those that texts are segmented into.
-        normalization: the normal form of Unicode into which texts are brought first.
+        reserved: piece of each id, or "" for ids that occur in segmented text.
+        file_content: content of the tokenizer file.
+        bytes_per_token: maximum number of bytes of normalized text per id.
+        normalization: Unicode normalization of text before segmentation. Defaults to "none".
 
     Attributes:
-        vocab_size: number of ids, including the four special ones.
-        filename: of the tokenizer's file, whose content is `file_content`, in a model directory.
-        bytes_per_token: the most bytes of a text that one id stands for.
-        tags: the ids of the tags that may stand in front of a source. No text is split into them.
-        placeholder_ids: the last ids of the vocabulary, which no text is segmented into and no text
-            is made of, if it has them: see `placeholders.py`.
-        term_ids: the ids before these, in a source before a term, between it and its translation,
-            and behind that, if the vocabulary has them: see `terms.py`. Text is neither segmented
-            into them nor made of them.
-        space_in_front: put in front of a text that is not empty before it is segmented, and removed
-            when it is joined.
-        space_behind: removed from the end of a text when it is joined.
-        is_random: whether a text may be split in another way each time; calls then depend on those
-            before them.
+        vocab_size: number of ids, including the four special ids.
+        filename: name of the tokenizer file, with the content `file_content`, in a model directory.
+        bytes_per_token: maximum number of bytes of text per id.
+        tags: ids of the tags that may precede a source. Text is never segmented into tags.
+        placeholder_ids: last ids of the vocabulary if it has placeholders (see `placeholders.py`),
+            otherwise an empty range. They occur neither in segmented nor in decoded text.
+        term_ids: ids before `placeholder_ids` if the vocabulary supports terms (see `terms.py`),
+            otherwise an empty range. In a source, they precede a term, separate it from its
+            translation, and follow the translation. They occur neither in segmented nor in decoded
+            text.
+        space_in_front: space that is added before text that is not empty, and removed when tokens
+            are joined.
+        space_behind: space that is removed from the end of joined text.
+        is_random: whether segmentation is random, so that results depend on earlier calls.
     """
 
     pad_id, unk_id, start_id, end_id = 0, 1, 2, 3
@@ -78,7 +80,7 @@ class Tokenizer(tf.Module):
         if normalization != "none":
             self.bytes_per_token *= LARGEST_SHRINKAGE
         tags = {piece: token_id for token_id, piece in enumerate(reserved) if is_tag(piece)}
-        # Not a dict, which TensorFlow would track.
+        # TensorFlow would track a dict.
         self.tags = types.MappingProxyType(tags)
 
         def ids_before(end: int, names: tuple[str, ...]) -> range:
@@ -93,27 +95,28 @@ class Tokenizer(tf.Module):
     def shorten(
         self, texts: Texts, num_tokens: int
     ) -> tuple[Texts, Annotated[tf.Tensor, "bool (n,)"]]:
-        """Cuts texts by their bytes if they need more than a number of tokens.
+        """Cuts texts whose number of bytes shows that they have more than `num_tokens` tokens.
 
-        A text that is cut keeps about `num_tokens * bytes_per_token` bytes, which are whole
-        characters, and at least `num_tokens` tokens. It may be fewer tokens if many bytes are
-        spaces that a tokenizer drops, or one unknown token.
+        A cut text keeps about `num_tokens * bytes_per_token` bytes, ends with a whole character,
+        and has at least `num_tokens` tokens. It may have fewer tokens if the tokenizer drops many
+        spaces or maps many bytes to one unknown token.
 
         Returns:
-            The texts, and which of them were cut; none of at most `num_tokens` tokens.
+            A tuple of the texts and a mask of the texts that were cut. Texts with at most
+            `num_tokens` tokens are not cut.
         """
         max_bytes = num_tokens * self.bytes_per_token
         is_cut = tf.strings.length(texts) > max_bytes
         cut = tf.strings.substr(texts, 0, max_bytes)
         cut = tf.strings.unicode_transcode(cut, "UTF-8", "UTF-8", errors="replace")
-        # Remove the bytes of a character that was cut in two.
+        # Remove the bytes of a split character.
         cut = tf.strings.regex_replace(cut, "\ufffd{1,3}$", "")
         return tf.where(is_cut, cut, texts), is_cut
 
     def tokenize(self, texts: Texts | Sequence[str | bytes]) -> TokenIds:
-        """Splits texts into subword ids, without start and end ids; an empty text has none.
+        """Segments texts into subword ids, without start and end ids. An empty text has no ids.
 
-        Bytes that are not UTF-8 are read as U+FFFD.
+        Bytes that are not valid UTF-8 are replaced by U+FFFD.
         """
         valid_texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         return self.segment(self.in_front(self.normalized(valid_texts)))
@@ -121,64 +124,64 @@ class Tokenizer(tf.Module):
     def normalized(
         self, texts: Annotated[Tensor, "string, of any shape"]
     ) -> Annotated[Tensor, "string, of the same shape"]:
-        """Returns texts, in valid UTF-8, in the normal form of the training text."""
+        """Returns texts, which must be valid UTF-8, with the normalization of the training text."""
         return normalize_texts(texts, self.normalization)
 
     def in_front(self, texts: Texts) -> Texts:
-        """Returns texts with `space_in_front`, except empty ones."""
+        """Adds `space_in_front` to texts that are not empty."""
         if not self.space_in_front:
             return texts
         return tf.where(tf.equal(texts, ""), texts, self.space_in_front + texts)
 
     def detokenize(self, token_ids: Annotated[Tensor, "int32 (n, None)"]) -> Texts:
-        """Joins subword ids into texts, always valid UTF-8.
+        """Joins subword ids into texts, which are always valid UTF-8.
 
-        Special ids, placeholders, those of terms and unknown ids are ignored.
+        Special ids, placeholders, term ids and ids outside of the vocabulary are ignored.
         """
         in_vocabulary = (token_ids > self.end_id) & (token_ids < self.term_ids.start)
         return self.without_spaces(self.join(tf.ragged.boolean_mask(token_ids, in_vocabulary)))
 
     def without_spaces(self, texts: Texts) -> Texts:
-        """Returns texts without `space_in_front` and `space_behind`."""
+        """Removes `space_in_front` and `space_behind` from texts."""
         return tf.strings.regex_replace(texts, f"^{self.space_in_front}|{self.space_behind}$", "")
 
     def segment(self, parts: Texts) -> TokenIds:
-        """Splits parts of texts, in valid UTF-8 and normalized, into subword ids.
+        """Segments parts of texts, which must be valid UTF-8 and normalized, into subword ids.
 
-        No space is put in front.
+        This method adds no space in front.
         """
         raise NotImplementedError
 
     def join(self, token_ids: TokenIds) -> Texts:
-        """Joins subword ids into parts of texts, which still have `space_in_front`.
+        """Joins subword ids into parts of texts, which keep `space_in_front`.
 
-        There are no special ids and no placeholders among them.
+        The ids must not include special ids or placeholders.
         """
         raise NotImplementedError
 
     def unknown_ids(self) -> list[int]:
-        """Returns the ids of text that the vocabulary has no pieces for."""
+        """Returns the ids for text that has no pieces in the vocabulary."""
         return [self.unk_id]
 
     def id_to_piece(
         self, token_ids: Annotated[Tensor, "int32 (n,)"]
     ) -> Annotated[tf.Tensor, "string (n,)"]:
-        """Looks up the subwords of ids of the vocabulary, special ones too, in the graph."""
+        """Looks up the pieces of ids, including special ids, inside the graph."""
         return tf.gather(tf.constant(self.vocabulary), token_ids)
 
     def pieces(self, token_ids: Iterable[int]) -> list[str]:
-        """Returns the subwords of one sentence's ids, as text to show."""
+        """Returns the pieces of a sentence as text to show."""
         pieces = self.id_to_piece(tf.constant(list(token_ids), tf.int32))
         return [piece.decode() for piece in pieces.numpy()]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the tokenizer's file, whole or not at all, and its checksum."""
+        """Writes the tokenizer file atomically, with its checksum."""
         with replacing_with_checksum(path) as temporary:
             temporary.write_bytes(self.file_content)
 
     @classmethod
     def filenames(cls, is_shared: bool) -> tuple[str, ...]:
-        """Returns the names of the files in a model directory: one, or one for each language."""
+        """Returns the file names in a model directory: a shared file, or a file per language."""
         if is_shared:
             return (cls.filename,)
         return (f"source.{cls.filename}", f"target.{cls.filename}")
@@ -187,25 +190,26 @@ class Tokenizer(tf.Module):
     def load(
         cls, path: str | os.PathLike[str], normalization: Normalization = "none"
     ) -> "Tokenizer":
-        """Reads a file that `save` wrote."""
+        """Loads a file that `save` has written."""
         raise NotImplementedError
 
 
 class WordPieceTokenizer(Tokenizer):
-    """BERT's WordPiece, cased: words and punctuation marks, segmented into the longest pieces.
+    """Cased WordPiece tokenizer of BERT.
 
-    It loses spacing: `detokenize` puts one space between words and marks ("Don ' t stop ."). A word
-    that the vocabulary cannot spell becomes one unknown id, and is missing after `detokenize`.
+    It splits text into words and punctuation marks, and these into the longest matching pieces.
+    Spacing is lost: `detokenize` separates words and marks by a single space ("Don ' t stop .").
+    Words that the vocabulary cannot spell become the unknown id, and `detokenize` drops them.
 
     Args:
-        vocabulary: the pieces in the order of their ids, "[PAD]", "[UNK]", "[START]", "[END]"
-            first; a piece that continues a word begins with "##".
-        normalization: "nfc", "nfkc" or "none". The normal form into which texts are brought first.
+        vocabulary: pieces in the order of their ids, starting with "[PAD]", "[UNK]", "[START]" and
+            "[END]". Pieces that continue a word start with "##".
+        normalization: "nfc", "nfkc" or "none". Unicode normalization of text before segmentation.
             Defaults to "none".
 
     Raises:
-        ConfigError: The vocabulary does not begin with the four special pieces, or WordPiece cannot
-            use it.
+        ConfigError: If the vocabulary does not start with the four special pieces, or WordPiece
+            does not accept it.
 
     Example:
         >>> tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[START]", "[END]", "dog", "##s"])
@@ -215,8 +219,7 @@ class WordPieceTokenizer(Tokenizer):
 
     filename = "vocab.txt"
     special_pieces = ("[PAD]", "[UNK]", "[START]", "[END]")
-    # In brackets, like the special tokens, so that no word of a text is one: words end at
-    # punctuation marks.
+    # Words end at punctuation marks, so no word of a text can match these pieces.
     placeholder_pieces = tuple(f"[PH{number}]" for number in range(1, NUM_PLACEHOLDERS + 1))
     term_pieces = ("[TERM]", "[TRANSLATION]", "[/TERM]")
     space_in_front = space_behind = " "
@@ -227,8 +230,8 @@ class WordPieceTokenizer(Tokenizer):
         require(special == self.special_pieces, "vocabulary", rule, special)
         file_content = "".join(piece + "\n" for piece in vocabulary).encode()
         longest = max(len(piece.encode()) for piece in vocabulary)
-        # Pieces that texts are segmented into are unlike reserved ones: a text is split at
-        # brackets.
+        # All pieces can be reserved: text is split at brackets, so it never contains reserved
+        # pieces.
         super().__init__(vocabulary, file_content, max(longest, _BYTES_PER_WORD), normalization)
         self.vocabulary = tuple(vocabulary)
         try:
@@ -236,7 +239,7 @@ class WordPieceTokenizer(Tokenizer):
                 list(vocabulary), token_out_type=tf.int32, support_detokenization=True
             )
         except RuntimeError as error:
-            # For example, a piece occurs twice.
+            # For example, if a piece occurs twice.
             raise ConfigError(
                 f"WordPiece cannot use the vocabulary ({str(error).splitlines()[0]})"
             ) from None
@@ -245,7 +248,7 @@ class WordPieceTokenizer(Tokenizer):
         return self._subwords.tokenize(parts)
 
     def join(self, token_ids: tf.RaggedTensor) -> tf.Tensor:
-        # Also put one space between words and what stays as it is.
+        # Add spaces to separate words from placeholder spans.
         parts = self._subwords.detokenize(token_ids)
         return tf.where(tf.equal(parts, ""), "", tf.strings.join([" ", parts, " "]))
 
@@ -253,20 +256,20 @@ class WordPieceTokenizer(Tokenizer):
     def load(
         cls, path: str | os.PathLike[str], normalization: Normalization = "none"
     ) -> "WordPieceTokenizer":
-        # Not splitlines(), which also splits at characters that a piece may contain.
+        # `splitlines()` would also split at characters that a piece may contain.
         text = read_limited(path, MAX_FILE_BYTES).decode()
         return cls(text.removesuffix("\n").split("\n"), normalization)
 
 
 class TokenizerPair(NamedTuple):
-    """The tokenizers of a translator: the same object twice if the languages share one."""
+    """Source and target tokenizer of a translator, the same object if they are shared."""
 
     source: Tokenizer
     target: Tokenizer
 
     @classmethod
     def of(cls, tokenizers: "Tokenizer | TokenizerPair") -> "TokenizerPair":
-        """Returns a pair as it is, and a single tokenizer as the one that both languages share."""
+        """Returns a pair unchanged, or makes a pair from a tokenizer that both languages share."""
         return cls(tokenizers, tokenizers) if isinstance(tokenizers, Tokenizer) else tokenizers
 
     @property
@@ -274,11 +277,11 @@ class TokenizerPair(NamedTuple):
         return self.source is self.target
 
     def files(self) -> dict[str, Tokenizer]:
-        """Returns each tokenizer by the name that its file has in a model directory."""
+        """Returns a dict from file name in a model directory to tokenizer."""
         tokenizers = (self.target,) if self.is_shared else self
         return dict(zip(self.target.filenames(self.is_shared), tokenizers, strict=True))
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Writes the files of a model directory, each whole or not at all, with its checksum."""
+        """Writes the tokenizer files to a model directory atomically, with their checksums."""
         for name, tokenizer in self.files().items():
             tokenizer.save(pathlib.Path(directory, name))

@@ -1,4 +1,4 @@
-"""Text to text with a trained model."""
+"""Translates text with a trained model."""
 
 from ..runtime.packages import missing_packages_named
 

@@ -1,4 +1,4 @@
-"""The attention of every layer and head during a translation: numbers, a picture, and a page."""
+"""Attention weights of all layers and heads during a translation, as arrays, picture or page."""
 
 import contextlib
 import json
@@ -23,23 +23,24 @@ from .translator import Translator
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The page stores weights as integers, in units of 1/10,000.
+# The page stores weights as integers in units of 1/10,000.
 WEIGHT_UNIT = 10_000
-# Use fewer pixels per inch for a picture with many layers and heads and a long sentence.
+# Limits the resolution of pictures with many layers and heads and a long sentence.
 _MOST_PIXELS = 5e7
-# A piece that is a byte of a character: the vocabulary lacks the character.
+# A byte piece of a character that is not in the vocabulary.
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 _PAGE = pathlib.Path(__file__).with_name("attention_page.html")
 
 
 class Attention(NamedTuple):
-    """The attention weights of a stack of layers, for one sentence.
+    """Attention weights of a stack of layers for a sentence.
 
     Attributes:
-        weights: each row adds up to 1.
-        queries: the tokens that attend. In the decoder, a row is what its token was chosen from.
-        keys: the tokens that are attended to. In the decoder's self-attention they begin with the
-            start token, and lack the last query.
+        weights: attention weights. Each row sums to 1.
+        queries: tokens that attend. In the decoder, a row shows the attention that led to its
+            token.
+        keys: attended tokens. In the decoder's self-attention, they start with the start token and
+            do not include the last query.
     """
 
     weights: Annotated[
@@ -53,7 +54,9 @@ class TranslationAttention(NamedTuple):
     """A text with its translation and attention weights.
 
     Attributes:
-        by_kind: "cross", "encoder" and "decoder".
+        text: source text.
+        translation: translation of the text.
+        by_kind: dict with the keys "cross", "encoder" and "decoder".
     """
 
     text: str
@@ -62,14 +65,14 @@ class TranslationAttention(NamedTuple):
 
 
 def translate_with_attention(translator: Translator, text: str) -> TranslationAttention:
-    """Translates a text and returns the attention of every layer and head.
+    """Translates a text and returns the attention weights of all layers and heads.
 
     Args:
-        translator: of a `Transformer`.
-        text: not blank.
+        translator: translator with a `Transformer`.
+        text: text that is not blank.
 
     Raises:
-        ConfigError: The text is blank, or has a lone surrogate.
+        ConfigError: If the text is blank or has a lone surrogate.
     """
     text_not_blank("text", text)
     model = cast(Transformer, translator.model)
@@ -107,23 +110,23 @@ def plot_attention(
     path: str | os.PathLike[str],
     view: AttentionView | None = None,
 ) -> str:
-    """Draws what a model attends to while it translates a text.
+    """Plots the attention of a model while it translates a text.
 
     Args:
-        translator: of a `Transformer`.
-        text: not blank.
-        path: a picture, a .png, .svg or .pdf file, with a panel for each layer and head; or a .html
-            file, which shows every kind of attention, layer and head, of the token that is pointed
-            at.
-        view: what the picture shows, and the page at first. Defaults to the attention of the
-            decoder's last layer to the source.
+        translator: translator with a `Transformer`.
+        text: text that is not blank.
+        path: .png, .svg or .pdf file for a picture with a panel for each layer and head, or .html
+            file for an interactive page, which shows the attention of the selected token for every
+            kind of attention, layer and head.
+        view: layers and heads in the picture, or in the initial view of the page. Defaults to the
+            decoder's attention to the source in the last layer.
 
     Returns:
         The translation.
 
     Raises:
-        ConfigError: The text is blank, the path has another suffix, or the model has no such layer
-            or head.
+        ConfigError: If the text is blank, the path has another suffix, or the model does not have
+            the layer or head.
     """
     path = os.fspath(path)
     view = view or AttentionView()
@@ -143,9 +146,9 @@ def plot_attention(
 
 
 def attention_figure(attention: Attention, layers: list[int], heads: list[int]) -> "Figure":
-    """Draws a row of panels for each layer, and in it a panel for each head.
+    """Plots a row of panels for each layer, with a panel for each head.
 
-    Layers and heads are counted from 0.
+    Layers and heads count from 0.
     """
     from matplotlib.figure import Figure
 
@@ -159,7 +162,7 @@ def attention_figure(attention: Attention, layers: list[int], heads: list[int]) 
         for head, panel in zip(heads, row, strict=True):
             panel.imshow(weights[layer, head], cmap="Blues", vmin=0, vmax=1, aspect="auto")
             panel.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=9)
-            # A "$" in a token must not begin a formula.
+            # `parse_math=False` keeps "$" in a token from starting a formula.
             panel.set_xticks(range(len(keys)), keys, rotation=90, **font)
             panel.set_yticks(range(len(queries)), queries, **font)
     return figure
@@ -168,12 +171,13 @@ def attention_figure(attention: Attention, layers: list[int], heads: list[int]) 
 def attention_page(
     attention: TranslationAttention, kind: AttentionKind, layer: int, heads: Sequence[int]
 ) -> str:
-    """Returns the page as HTML, which needs no other file and no network.
+    """Returns the page as HTML, which needs no other files and no network.
 
     Args:
-        kind: shown at first, as are `layer` and `heads`.
-        layer: counted from 0.
-        heads: one, counted from 0, or several for the mean of all.
+        attention: text with its translation and attention weights.
+        kind: kind of attention in the initial view.
+        layer: layer in the initial view, from 0.
+        heads: a single head in the initial view, from 0, or several heads for the mean of all.
     """
     source, target = _direction(attention.text), _direction(attention.translation)
     directions = {
@@ -198,20 +202,20 @@ def attention_page(
         },
     }
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    # No text may end the script element that contains it.
+    # Escape text, so that it cannot close the script element.
     text = text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
     return _PAGE.read_text(encoding="utf-8").replace("{{data}}", text)
 
 
 def readable(pieces: Sequence[str]) -> list[str]:
-    """Returns pieces with characters in place of their bytes.
+    """Replaces byte pieces by the characters that they spell.
 
     Example:
         >>> readable(["▁", "<0xC3>", "<0xA9>", "<0x24>"])
         ['▁', 'é 1/2', 'é 2/2', '$']
     """
     labels = list(pieces)
-    # A character has one to four bytes, and an incomplete one does not decode.
+    # A character has one to four bytes. Incomplete characters do not decode.
     for length in range(1, 5):
         for start in range(len(pieces) - length + 1):
             matches = [_BYTE.fullmatch(piece) for piece in pieces[start : start + length]]
@@ -224,7 +228,7 @@ def readable(pieces: Sequence[str]) -> list[str]:
 
 
 def _direction(text: str) -> str:
-    """Returns the direction of a text's first letter that has one: "ltr" or "rtl"."""
+    """Returns the writing direction of a text, "ltr" or "rtl", by its first directional letter."""
     for character in text:
         direction = unicodedata.bidirectional(character)
         if direction == "L":

@@ -1,9 +1,9 @@
-"""The search of a batch as a program that XLA compiles, for each of a few shapes.
+"""Search compiled by XLA for a few batch shapes.
 
-A step of a search is more than a hundred small operations, and starting them takes longer than
-computing them. A program starts once. Its tensors have fixed sizes, so that a batch is padded to
-the sizes of a program. A batch that is too large for every program, or fills less than half of one,
-uses the plain search.
+A search step has more than a hundred small operations, which take longer to start than to compute.
+A compiled search starts once. It has fixed tensor sizes, so batches are padded to a compiled shape.
+A batch that is larger than all compiled shapes, or fills less than half of a shape, uses the plain
+search.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,11 +17,11 @@ from ..tensors import Tensor, last_size
 from ..tokenizers import Tokenizer
 from .search import SearchedModel, Sources, constraints_of, search_hypotheses
 
-# The most candidates of a program besides those that any translation may have.
+# Maximum number of candidates in a compiled search, besides the candidates for all translations.
 _MOST_LISTED = 4096
-# A request of more batches of the largest size than this is divided as for the plain search.
+# Requests with more batches of the largest size than this are divided as in the plain search.
 _MOST_BATCHES = 4
-# Larger than any size.
+# Greater than any size.
 _NO_SIZE = 2**30
 
 TokensAndScores = tuple[
@@ -30,33 +30,33 @@ TokensAndScores = tuple[
 
 
 class SearchShapes(NamedTuple):
-    """The shapes for which searches are compiled: every length with every number of texts.
+    """Shapes of compiled searches: all combinations of lengths and batch sizes.
 
     Attributes:
-        lengths: tokens of the longest source of a batch, with its end token.
-        batch_sizes: texts of a batch.
+        lengths: numbers of tokens in the longest source of a batch, including its end token.
+        batch_sizes: numbers of texts in a batch.
     """
 
     lengths: tuple[int, ...] = (16, 24, 32, 48, 64)
     batch_sizes: tuple[int, ...] = (1, 16)
 
     def up_to(self, max_length: int) -> "SearchShapes":
-        """Returns the shapes for a model, sorted: it reads no source beyond `max_length`."""
+        """Returns sorted shapes for a model that truncates sources after `max_length` tokens."""
         lengths = {min(length, max_length) for length in self.lengths}
         return SearchShapes(tuple(sorted(lengths)), tuple(sorted(set(self.batch_sizes))))
 
 
 class CompiledSearch:
-    """Searches the batches that fit a shape by a program.
+    """Compiled search for batches that fit a shape.
 
-    The signatures of a SavedModel share one function for each number of translations and set of
-    inputs. TensorFlow compiles it once for each shape that it is called with.
+    The signatures of a SavedModel share a function for every combination of `n_best` and inputs.
+    TensorFlow compiles the function once for every shape.
 
     Args:
-        searched: the model.
-        variables: the variables that the model reads. A program takes their values as arguments,
-            so that several may run side by side.
-        shapes: of the programs.
+        searched: model and search settings.
+        variables: variables that the model reads. The compiled function takes their values as
+            arguments, so that several searches can run in parallel.
+        shapes: shapes to compile.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class CompiledSearch:
         self._functions: dict[tuple[object, ...], Callable[..., TokensAndScores]] = {}
 
     def max_rows(self, num_texts: Tensor, otherwise: Tensor) -> Tensor:
-        """Returns the most texts of a batch.
+        """Returns the maximum number of texts in a batch.
 
-        A request of many texts is not divided into batches of a program's size: a large batch in
-        the plain search is faster than many small ones.
+        Requests with many texts are not divided into compiled batches, because a large batch in the
+        plain search is faster than many small compiled batches.
 
         Args:
-            num_texts: of the request.
-            otherwise: the most texts of a batch of the plain search.
+            num_texts: number of texts in the request.
+            otherwise: maximum number of texts in a batch of the plain search.
         """
         largest = max(self.shapes.batch_sizes)
         return tf.where(num_texts <= _MOST_BATCHES * largest, largest, otherwise)
@@ -92,13 +92,13 @@ class CompiledSearch:
         placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None,
         width: Tensor,
     ) -> Callable[[Tensor], TokensAndScores]:
-        """Returns a function like `plain`, which it calls for batches that fit no shape.
+        """Returns a function like `plain`, which uses `plain` only for batches that fit no shape.
 
         Args:
-            plain: takes row numbers, int32 (n,), and returns tokens, padded to `width`, and scores.
-            source: see `search_tokens`, which also explains `max_lengths`, `n_best` and
-                `placeholders`.
-            width: int32 (). The length that the tokens of all batches are padded to.
+            plain: function that takes row indices, int32 (n,), and returns tokens, padded to
+                `width`, and scores.
+            source: see `search_tokens`, also for `max_lengths`, `n_best` and `placeholders`.
+            width: int32 (). Length to which the tokens of all batches are padded.
         """
         searched = self._searched
         lengths = tf.cast(source.row_lengths(), tf.int32)
@@ -107,14 +107,14 @@ class CompiledSearch:
             num_rows = tf.size(rows)
             length = _smallest(self.shapes.lengths, tf.reduce_max(tf.gather(lengths, rows)))
             batch = _smallest(self.shapes.batch_sizes, num_rows)
-            # A batch that fills less than half of a program is faster in the plain search. A batch
-            # of more texts than any program fails this test too: its size is _NO_SIZE.
+            # A batch that fills less than half of a shape is faster in the plain search. If a batch
+            # has more texts than any shape, its size is _NO_SIZE, which fails this test too.
             fits = (length < _NO_SIZE) & (batch <= 2 * num_rows)
-            # Small sizes where no program fits: with _NO_SIZE, the products below would overflow.
+            # Use small sizes if no shape fits, because _NO_SIZE would overflow in products below.
             length = tf.where(fits, length, 1)
             batch = tf.where(fits, batch, num_rows)
             limits = tf.gather(max_lengths, rows)
-            # Placeholders may raise a limit above what a program has room for.
+            # Placeholders may raise a limit above the room in a compiled search.
             fits &= tf.reduce_max(limits) <= self._most_tokens(length)
             source_ids = tf.gather(source, rows).to_tensor()
             candidates = None
@@ -133,7 +133,7 @@ class CompiledSearch:
                     "source": tf.pad(
                         source_ids, [[0, missing], [0, length - tf.shape(source_ids)[1]]]
                     ),
-                    # A row of padding is finished before the first step.
+                    # Padding rows are finished before the first step.
                     "max_lengths": tf.pad(limits, [[0, missing]]),
                 }
                 if placeholders is not None:
@@ -154,21 +154,21 @@ class CompiledSearch:
         return search_batch
 
     def _most_tokens(self, length: Tensor) -> Tensor:
-        """The most tokens of the translations of sources of a length."""
+        """Returns the maximum number of tokens in translations of sources of a length."""
         decoding, config = self._searched.decoding, self._searched.model.config
         return tf.minimum(length + decoding.max_extra_tokens, config.max_length)
 
     @property
     def _num_placeholders(self) -> int:
-        """How many of the candidates are placeholders; these are the last ones."""
+        """The number of placeholders, which are the last candidates."""
         candidates = self._searched.candidates
         return 0 if candidates is None else candidates.num_also
 
     def _with_fillers(self, candidates: Tensor, num_places: Tensor) -> Tensor:
-        """Returns candidates for a program's number of places, with fillers before placeholders.
+        """Pads candidates to the size of a compiled search, with fillers before placeholders.
 
-        A filler repeats the candidate before it: `Constraints` finds a token by its first place in
-        an ascending list, which is then the token's own.
+        A filler repeats the preceding candidate. `Constraints` looks up a token by its first
+        position in the ascending list, which is still correct.
         """
         missing = num_places - tf.size(candidates)
         places = tf.range(num_places)
@@ -237,7 +237,7 @@ class CompiledSearch:
         return hypotheses.token_ids, hypotheses.scores
 
     def _forbid_fillers(self, step: Any, inputs: dict[str, Tensor]) -> Any:
-        """Returns a step that forbids the fillers among the candidates."""
+        """Returns a step function that masks the logits of fillers."""
         num_places = last_size(inputs["candidates"])
         places = tf.range(num_places)
         is_filler = (places >= inputs["num_candidates"] - self._num_placeholders) & (

@@ -1,4 +1,4 @@
-"""Documents, which the TensorFlow graph divides by rules and translates sentence by sentence."""
+"""Translates documents sentence by sentence, inside the TensorFlow graph."""
 
 from collections.abc import Callable
 from typing import Annotated, NamedTuple
@@ -14,20 +14,20 @@ from .long_sentences import divide_long_sentences
 from .search import Translations
 from .sentences import CLOSING, UNSPACED_ENDS, Parts, joined_in, split_sentences
 
-# Bounds of what one document costs: about eight pages, and no more tokens than 200 sentences
-# usually have.
+# Limits on the cost of a document: about eight pages, and as many tokens as 200 sentences usually
+# have.
 MAX_SENTENCES = 200
 MAX_TOKENS = 8192
 
 _SPACE_BEFORE = rf"(?s)^([{SPACES}]*).*$"
 _SPACE_AFTER = rf"(?s)^.*?([{SPACES}]*)$"
 _SPACE_AROUND = rf"^[{SPACES}]+|[{SPACES}]+$"
-# White space that is no line break.
+# White space without line breaks.
 _SPACES_OF_A_LINE = r"[\t\pZ]+"
 _LINE_SEPARATORS = r"(?s).*[\x{2028}\x{2029}].*"
 _ENDS_WITH_MARK = rf"(?s).*[{UNSPACED_ENDS}][{CLOSING}]*"
 
-# Chinese and Japanese have no spaces between sentences; other scripts have.
+# Chinese and Japanese have no spaces between sentences, unlike other scripts.
 _UNSPACED = ("Hani", "Hira", "Kana")
 _UNSPACED_LETTERS = "".join(rf"\p{{{NAMES[code]}}}" for code in _UNSPACED)
 _SCRIPTS = [
@@ -37,12 +37,13 @@ _SCRIPTS = [
 
 
 class TranslatedDocuments(NamedTuple):
-    """The translations of a batch of documents.
+    """Translations of a batch of documents.
 
     Attributes:
-        was_cut: whether a part of the document was not read: it goes on after `MAX_SENTENCES`
-            sentences, or after the sentence in which it reaches `MAX_TOKENS` tokens, or it has a
-            character or a span of more than the model's `max_length` tokens.
+        texts: translations of the documents.
+        was_cut: whether a part of the document was not translated, because it has more than
+            `MAX_SENTENCES` sentences, goes on after the sentence that reaches `MAX_TOKENS` tokens,
+            or has a character or a span of more than the model's `max_length` tokens.
     """
 
     texts: Texts
@@ -50,10 +51,10 @@ class TranslatedDocuments(NamedTuple):
 
 
 class TranslatedDocument(NamedTuple):
-    """The translation of a document."""
+    """Translation of a document."""
 
     text: str
-    was_cut: bool  # as in `TranslatedDocuments`
+    was_cut: bool  # See `TranslatedDocuments`.
 
 
 def translate_documents(
@@ -62,29 +63,30 @@ def translate_documents(
     codec: TextCodec,
     search: Callable[[Tensor], Translations],
 ) -> TranslatedDocuments:
-    """Translates the sentences of documents, in the TensorFlow graph.
+    """Translates documents sentence by sentence, inside the TensorFlow graph.
 
-    A sentence that is too long for the model is divided, see `divide_long_sentences`. The white
-    space between sentences, and around the document, stays as it is, unless source and translation
-    are in different scripts: in a Chinese or Japanese translation, spaces between sentences are
-    dropped; in any other one, a space is added where the source has none.
+    Sentences that are too long for the model are divided, see `divide_long_sentences`. White space
+    between sentences and around the document stays unchanged, unless source and translation are in
+    different scripts. Chinese and Japanese translations then have no spaces between sentences, and
+    other translations get a space wherever the source has none.
 
     Args:
-        texts: the documents. Bytes that are not UTF-8 are read as U+FFFD.
-        language: of the documents, see `split_sentences`.
-        search: translates sentences, string (n,).
+        texts: documents. Bytes that are not valid UTF-8 are replaced by U+FFFD.
+        language: language of the documents, see `split_sentences`.
+        codec: codec of the model.
+        search: function that translates sentences, string (n,).
     """
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     sentences = split_sentences(texts, language)
     if codec.spans is not None:
         sentences = joined_in(sentences, codec.spans.parts(texts))
-    # Read one sentence more than is translated, to see whether the document goes on.
+    # Keep an extra sentence, which shows whether the document goes on.
     sentences = sentences[:, : MAX_SENTENCES + 1]
     max_tokens = codec.max_length - len(codec.tag_ids) - 1
     sentences = divide_long_sentences(sentences, codec.count_source_tokens, max_tokens, codec.spans)
     translated = sentences[:, :MAX_SENTENCES]
-    # Keep the sentences that begin within the first `MAX_TOKENS` tokens of their document, where
-    # each sentence has an end token.
+    # Keep sentences that start within the first `MAX_TOKENS` tokens of their document, counting an
+    # end token for each sentence.
     before = tf.cumsum(codec.count_source_tokens(translated.flat_values) + 1, exclusive=True)
     before -= tf.gather(tf.gather(before, translated.row_starts()), translated.value_rowids())
     is_kept = translated.with_flat_values(before < MAX_TOKENS)
@@ -105,7 +107,7 @@ def _spaced(sentences: Parts, translations: Annotated[Tensor, "string (n,)"]) ->
     texts = sentences.flat_values
     before = tf.strings.regex_replace(texts, _SPACE_BEFORE, r"\1")
     after = tf.strings.regex_replace(texts, _SPACE_AFTER, r"\1")
-    # The white space of a sentence that is nothing else is before it.
+    # If a sentence is only white space, all of it counts as leading space.
     after = tf.where(tf.equal(before, texts), "", after)
     source_script = tf.gather(_scripts_of(sentences), sentences.value_rowids())
     target_scripts = _scripts_of(sentences.with_flat_values(translations))
@@ -117,11 +119,11 @@ def _spaced(sentences: Parts, translations: Annotated[Tensor, "string (n,)"]) ->
     is_last = tf.scatter_nd(last[:, None], tf.ones_like(last), tf.shape(texts, tf.int64)) > 0
     is_inline = tf.strings.regex_full_match(after, _SPACES_OF_A_LINE)
     is_inline &= ~tf.strings.regex_full_match(after, _LINE_SEPARATORS) & ~is_last
-    # Between two sentences that stayed in another script, such as "Hello. Bye.", there is a space.
+    # Keep the space between sentences that were not translated, such as "Hello. Bye.".
     has_letters = tf.strings.regex_full_match(translations, rf"(?s).*[{_UNSPACED_LETTERS}].*")
     beside = has_letters | tf.concat([has_letters[1:], [False]], 0)[: tf.size(texts)]
     is_dropped = is_inline & is_unspaced & ~is_same & beside
-    # An ideographic space is no space between words.
+    # Replace ideographic spaces in scripts that have spaces between words.
     is_ideographic = is_inline & ~is_unspaced & tf.strings.regex_full_match(after, r"\x{3000}+")
     ends_anew = tf.strings.regex_full_match(texts, _ENDS_WITH_MARK)
     ends_anew &= ~tf.strings.regex_full_match(translations, _ENDS_WITH_MARK)
@@ -137,9 +139,9 @@ def _spaced(sentences: Parts, translations: Annotated[Tensor, "string (n,)"]) ->
 
 
 def _scripts_of(parts: Parts) -> Annotated[Tensor, "int64 (batch,)"]:
-    """Returns in which of the scripts most of a document is; -1 if it has no letter of them.
+    """Returns the index of the main script of a document, or -1 if it has letters of no script.
 
-    Characters count by their bytes: a Chinese character is worth three Latin letters.
+    Scripts are compared by bytes, so a Chinese character counts as much as three Latin letters.
     """
     texts = tf.strings.reduce_join(parts, axis=1)
     sizes = tf.stack(

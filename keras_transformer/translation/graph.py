@@ -1,7 +1,7 @@
-"""The computations of a translator, as functions of tensors for Python and for SavedModels.
+"""Computations of a translator as functions of tensors, for Python and SavedModels.
 
-Lengths are the numbers of tokens of texts, with their end tokens. They are above the model's
-`max_length` where a text is truncated; what is far beyond it is not counted.
+Lengths are numbers of tokens, including end tokens. The length of a truncated text is greater than
+the model's `max_length`, but is not exact for very long texts.
 """
 
 import contextlib
@@ -36,18 +36,21 @@ from .search import (
     search_tokens,
 )
 
-# The layer of the decoder whose attention aligns.
+# Decoder layer whose attention is used for alignments.
 ALIGNMENT_LAYER = -1
-# The largest integer of a matrix in 8 bits.
+# Largest integer in an int8 matrix.
 _LARGEST = 127
 
 
 class TokenScores(NamedTuple):
-    """The log probabilities of pairs and of their tokens, and the lengths of their texts.
+    """Log probabilities of pairs and their tokens.
 
     Attributes:
-        log_probs: the sums of the tokens' log probabilities.
-        token_log_probs: of every token of the targets, with end tokens; 0 after them.
+        log_probs: log probabilities of the targets, the sums over their tokens.
+        token_log_probs: log probabilities of the target tokens, including end tokens, padded with
+            0.
+        source_lengths: numbers of tokens in the sources.
+        target_lengths: numbers of tokens in the targets.
     """
 
     log_probs: Annotated[Tensor, "float32 (number of pairs,)"]
@@ -59,17 +62,17 @@ class TokenScores(NamedTuple):
 def dual_scores(
     forward: TokenScores, backward: TokenScores
 ) -> Annotated[np.ndarray, "float (number of pairs,)"]:
-    """Computes scores by dual conditional cross-entropy (Junczys-Dowmunt 2018, arXiv 1809.00197).
+    """Computes dual conditional cross-entropy scores (Junczys-Dowmunt 2018, arXiv 1809.00197).
 
-    They are `exp(-(|a - b| + (a + b) / 2))`, where `a` is the cross-entropy of the target given its
-    source and `b` that of the source given the target, each for a token. The score is 1 for pairs
-    of which both models are certain, and near 0 for pairs that both find improbable, or one of them
-    less probable than the other.
+    The score is `exp(-(|a - b| + (a + b) / 2))`, where `a` is the cross-entropy per token of the
+    target given the source, and `b` the cross-entropy per token of the source given the target. It
+    is 1 if both models are certain of a pair, and near 0 if both find it improbable or if they
+    disagree.
 
     Args:
-        forward: of the pairs.
-        backward: of the same pairs by a model of the opposite direction, to which targets are
-            sources.
+        forward: scores of the pairs.
+        backward: scores of the same pairs by a model of the opposite direction, with source and
+            target swapped.
 
     Example:
         >>> english, german, log_probs = np.array([1]), np.array([2]), np.array([[-2.0]])
@@ -84,7 +87,7 @@ def dual_scores(
 
 
 class Tokens(NamedTuple):
-    """The tokens of texts as a model reads them: truncated, with end tokens."""
+    """Tokens of texts, truncated and with end tokens."""
 
     pieces: Annotated[Tensor, 'string (batch, length), padded with ""']
     token_ids: Annotated[Tensor, "int32 (batch, length), padded with 0"]
@@ -92,13 +95,15 @@ class Tokens(NamedTuple):
 
 
 class Alignments(NamedTuple):
-    """Which tokens of their sources the tokens of targets come from.
+    """Alignments of target tokens with source tokens.
 
     Attributes:
-        positions: for each token of a target the position in its source that is attended to most;
-            -1 after end tokens.
-        attention: of a layer of the decoder, the mean of its heads, or the head that was trained to
-            align: rows that sum to 1; 0 after end tokens.
+        source: tokens of the sources.
+        target: tokens of the targets.
+        positions: source position with the highest attention for each target token, -1 after end
+            tokens.
+        attention: attention weights of a decoder layer, averaged over the heads, or of the head
+            that was trained for alignment. Rows sum to 1, and are 0 after end tokens.
     """
 
     source: Tokens
@@ -108,7 +113,7 @@ class Alignments(NamedTuple):
 
 
 class Embeddings(NamedTuple):
-    """The encoder's outputs for texts: their mean over the tokens of a text, with its end token."""
+    """Encoder outputs, averaged over the tokens of each text, including its end token."""
 
     vectors: Annotated[Tensor, "float32 (batch, d_model)"]
     source_lengths: Annotated[Tensor, "int64 (batch,)"]
@@ -116,13 +121,16 @@ class Embeddings(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class TranslationGraph:
-    """A model with its codec and its search, in the TensorFlow graph.
+    """A model with its codec and search, inside the TensorFlow graph.
 
     Args:
-        language: of documents.
-        is_int8: whether matrices are rounded to 8 bits.
-        candidates: the tokens that translations may have; None for all.
-        is_guided: whether the first head of the decoder's last layer was trained to align.
+        model: the model.
+        codec: codec of the model.
+        decoding: search settings.
+        language: language of documents.
+        is_int8: whether matrices are stored in 8 bits.
+        candidates: tokens that may occur in translations. None for all tokens.
+        is_guided: whether the first head of the decoder's last layer was trained for alignment.
     """
 
     model: TranslationModel
@@ -135,7 +143,7 @@ class TranslationGraph:
 
     def __post_init__(self) -> None:
         self._searched = SearchedModel(self.model, self.decoding, self.candidates)
-        # The model's variables, and how each is stored.
+        # Pairs of a model variable and its storage.
         self._stored: list[tuple[keras.Variable, tf.Variable | _Int8Matrix]] = []
         for variable in self.model.weights:
             if self.is_int8 and len(variable.shape) == 2:
@@ -147,16 +155,16 @@ class TranslationGraph:
 
     @contextlib.contextmanager
     def untied_output(self) -> Iterator[None]:
-        """Lets searches that are traced in the block multiply by a copy of a tied kernel.
+        """Makes searches traced in the block use a transposed copy of a tied output projection.
 
-        To transpose the table takes longer than several steps of a search. The copy does not change
-        with the model.
+        Transposing the embedding takes longer than several search steps. Later changes of the
+        model's weights do not change the copy.
         """
         stored = self._stored
         searched = self._searched
         tied = self.model.output_projection if isinstance(self.model, Transformer) else None
-        # For candidates, few columns are transposed. Integers are for small files, and are
-        # transposed as they are read.
+        # With candidates, only a few columns are transposed. With int8, files should be small, and
+        # matrices are transposed when they are converted to float32.
         if isinstance(tied, TiedProjection) and self.candidates is None and not self.is_int8:
             vocab_size = self.model.config.target_vocab_size
             copy = keras.layers.Dense(vocab_size, use_bias=tied.use_bias, dtype=tied.dtype_policy)
@@ -171,7 +179,7 @@ class TranslationGraph:
             self._searched = searched
 
     def compile_search(self, shapes: SearchShapes) -> None:
-        """Lets searches that are traced from now on be compiled for these shapes."""
+        """Compiles searches that are traced after this call for the given shapes."""
         tables = {id(variable) for variable in self._candidate_tables}
         variables = [variable for variable, _ in self._stored if id(variable) not in tables]
         compiled = CompiledSearch(self._searched, variables, shapes)
@@ -179,7 +187,7 @@ class TranslationGraph:
 
     @contextlib.contextmanager
     def compiled(self, shapes: SearchShapes | None) -> Iterator[None]:
-        """Lets searches that are traced in the block be compiled for these shapes."""
+        """Compiles searches that are traced in the block for the given shapes, if any."""
         searched = self._searched
         if shapes is not None:
             self.compile_search(shapes)
@@ -196,13 +204,13 @@ class TranslationGraph:
 
     @property
     def weights(self) -> list[tf.Variable]:
-        """The variables that the functions read."""
+        """The variables that the functions use."""
         return tf.nest.flatten([stored for _, stored in self._stored])
 
     def _read_weights(self) -> keras.StatelessScope:
-        """The scope in which the model computes, with the weights as tensors.
+        """Returns a scope in which the model uses its weights as tensors.
 
-        TensorFlow does not run a loop that reads variables beside another loop.
+        TensorFlow does not run loops in parallel if they read variables.
         """
         tensors = []
         for variable, stored in self._stored:
@@ -221,18 +229,19 @@ class TranslationGraph:
         sampling: Sampling | None = None,
         tags: Texts | None = None,
     ) -> Translations:
-        """Searches translations.
+        """Searches for translations.
 
         Args:
-            n_best: at most the beam size.
-            prefixes: what the translations begin with, see `Translator.translate`.
-            max_lengths: the most tokens of each translation, with its prefix and its end token, if
-                that is fewer than without it; 0 for no such limit.
-            sampling: for translations drawn at random instead of searched.
-            tags: those in front of the sources, see `Translator.translate`.
+            texts: source texts.
+            n_best: number of translations per text, at most the beam size. Defaults to 1.
+            prefixes: prefixes of the translations, see `Translator.translate`. Defaults to None.
+            max_lengths: additional limit on the number of tokens in each translation, with its
+                prefix and end token, or 0 for no additional limit. Defaults to None.
+            sampling: options for sampling instead of search. Defaults to None.
+            tags: tags in front of the sources, see `Translator.translate`. Defaults to None.
         """
         source = self.codec.encode_sources(texts, tags)
-        # Cf: invisible characters.
+        # Cf are invisible characters.
         is_blank = tf.strings.regex_full_match(texts, rf"[{SPACES}\p{{Cf}}]*")
         limits = tf.where(is_blank, 0, self._searched.most_tokens(source.token_ids))
         if max_lengths is not None:
@@ -263,17 +272,17 @@ class TranslationGraph:
     def search_token_ids(
         self, token_ids: Annotated[Tensor, "int32 (batch, length)"]
     ) -> tuple[Annotated[Tensor, "int32 (batch, length)"], Annotated[Tensor, "float32 (batch,)"]]:
-        """Searches translations of sources that are tokens already, as `tokenize` returns them.
+        """Searches for translations of tokenized sources, as returned by `tokenize`.
 
         Returns:
-            The tokens of the translations, with end tokens and padded with 0, and their scores, as
-            `search` does.
+            A tuple of the tokens of the translations, with end tokens and padded with 0, and the
+            scores, as in `search`.
         """
         is_known = (token_ids >= 0) & (token_ids < self.model.config.source_vocab_size)
         token_ids = tf.where(is_known, token_ids, Tokenizer.unk_id)
         token_ids = token_ids[:, : self.model.config.max_length]
         lengths = tf.RaggedTensor.from_tensor(token_ids, padding=Tokenizer.pad_id).row_lengths()
-        # Keep one token for the encoder in a row that is all padding.
+        # The encoder needs at least one token in a row that is only padding.
         padded = tf.pad(token_ids, [[0, 0], [0, 1]], constant_values=Tokenizer.pad_id)
         source = tf.RaggedTensor.from_tensor(padded, lengths=tf.maximum(lengths, 1))
         limits = tf.where(lengths > 1, self._searched.most_tokens(source), 0)
@@ -282,11 +291,11 @@ class TranslationGraph:
         return translations[:, 0], scores[:, 0]
 
     def translate_documents(self, texts: Texts, language: str | None = None) -> TranslatedDocuments:
-        """Translates the sentences of documents, see `Translator.translate_document`."""
+        """Translates documents sentence by sentence, see `Translator.translate_document`."""
         return translate_documents(texts, language or self.language, self.codec, self.search)
 
     def score(self, sources: Texts, targets: Texts) -> TokenScores:
-        """Computes the log probability of every token of the targets."""
+        """Computes the log probabilities of the target tokens."""
         model = cast(Transformer, self.model)
         source, target = self.codec.encode_pairs(sources, targets)
 
@@ -301,7 +310,7 @@ class TranslationGraph:
         return TokenScores(totals, log_probs, source.lengths, target.lengths)
 
     def align(self, sources: Texts, targets: Texts, layer: int = ALIGNMENT_LAYER) -> Alignments:
-        """Aligns the tokens of targets with those of their sources, see `Translator.align`."""
+        """Aligns target tokens with source tokens, see `Translator.align`."""
         model = cast(Transformer, self.model)
         num_layers = self.model.config.depths[1]
         rule = f"from {-num_layers} to {num_layers - 1}"
@@ -326,7 +335,7 @@ class TranslationGraph:
         sides = [source.token_ids, target.token_ids]
         shape: list[Dimension] = [_width(target.token_ids), _width(source.token_ids)]
         attention = self._in_batches(attend, sides, shape)
-        # A row of a text has an end token, so that no axis is empty unless there are no texts.
+        # Without texts, the source axis would be empty, which `argmax` does not support.
         padded = tf.pad(attention, [[0, 0], [0, 0], [0, 1]])
         positions = tf.argmax(padded, axis=2, output_type=tf.int32)
         is_token = tf.sequence_mask(target.token_ids.row_lengths(), tf.shape(attention)[1])
@@ -338,7 +347,7 @@ class TranslationGraph:
         )
 
     def encode(self, texts: Texts) -> Embeddings:
-        """Computes the means of the encoder's outputs."""
+        """Computes the mean of the encoder's outputs for each text."""
         model = cast(Transformer, self.model)
         source = self.codec.encode_sources(texts)
 
@@ -352,7 +361,7 @@ class TranslationGraph:
         return Embeddings(vectors, source.lengths)
 
     def tokenize(self, texts: Texts) -> Tokens:
-        """Splits sources into the tokens that the model reads."""
+        """Tokenizes sources for the model."""
         source = self.codec.encode_sources(texts)
         return self._tokens("source", source.token_ids, source.lengths)
 
@@ -364,9 +373,9 @@ class TranslationGraph:
     def _in_batches(
         self, function: Callable[..., Tensor], sides: list[tf.RaggedTensor], shape: list[Dimension]
     ) -> Tensor:
-        """Applies a function to the sides of pairs in batches of similar lengths.
+        """Applies a function to the sides of pairs in batches of similar length.
 
-        Its results are padded to a shape.
+        The results are padded to `shape`.
         """
 
         def compute(rows: Tensor) -> Tensor:
@@ -383,7 +392,7 @@ class TranslationGraph:
 
 
 def _shifted(labels: Annotated[Tensor, "int32 (batch, length)"]) -> Tensor:
-    """What the decoder reads to predict the labels: they begin with the start token."""
+    """Returns the decoder inputs for the labels, shifted right with the start token in front."""
     starts = tf.fill([tf.shape(labels)[0], 1], Tokenizer.start_id)
     return tf.concat([starts, labels[:, :-1]], axis=1)
 
@@ -393,12 +402,12 @@ def _width(rows: tf.RaggedTensor) -> Tensor:
 
 
 class _Int8Matrix(NamedTuple):
-    """A matrix of a model in 8 bits.
+    """A matrix of a model, stored in 8 bits.
 
-    Only storage is in 8 bits. A request begins with making the matrices float32 again, in which
-    everything is computed. The integers, from -127 to 127, are multiplied with float32 scales: one
-    for each column of a kernel, or for each row of a table of embeddings, which are the columns of
-    the logits' kernel if it is tied.
+    Every request converts the matrices to float32, in which everything is computed. The integers,
+    from -127 to 127, are multiplied by float32 scales, with a scale for each column of a kernel or
+    each row of an embedding. With tied weights, the rows of the embedding are the columns of the
+    output projection's kernel.
     """
 
     integers: tf.Variable
@@ -408,7 +417,7 @@ class _Int8Matrix(NamedTuple):
     def of(cls, variable: keras.Variable) -> "_Int8Matrix":
         values = keras.ops.convert_to_numpy(variable).astype("float32")
         largest = np.abs(values).max(axis=0 if variable.name == "kernel" else 1, keepdims=True)
-        # A channel of zeros may have any scale.
+        # Channels of zeros can have any scale.
         scales = np.where(largest > 0, largest / _LARGEST, 1).astype("float32")
         integers = np.rint(values / scales).astype("int8")
         return cls(tf.Variable(integers, trainable=False), tf.Variable(scales, trainable=False))

@@ -1,4 +1,4 @@
-"""Searches translations of tokenized sources, or draws them at random, in the TensorFlow graph."""
+"""Searches or samples translations of tokenized sources, inside the TensorFlow graph."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar, cast
@@ -23,14 +23,15 @@ Sources = Annotated[tf.RaggedTensor, "int32 (batch, None)"]
 # A nest of tensors.
 Results = TypeVar("Results")
 
-# The most positions of a batch, including padding, unless one text has more; bounds memory.
+# Maximum number of positions in a batch, including padding, which limits memory. A batch with a
+# single text may have more.
 POSITIONS_PER_BATCH = 4096
-# Batches of a request that may be searched side by side. Most operations of a search are too small
-# to be shared among cores.
+# Maximum number of batches of a request that run in parallel. Most operations of a search are too
+# small to use several cores.
 PARALLEL_SEARCHES = 4
-# To use two cores, a request is divided in half, unless that makes batches smaller than this.
+# Requests are divided in half to use two cores, unless batches would have fewer texts than this.
 MIN_TEXTS_PER_BATCH = 16
-# What `decoding.forbidden_tokens` stands for.
+# Token ids for the values of `decoding.forbidden_tokens`.
 _FORBIDDEN_IDS: dict[str, tuple[int, ...]] = {
     "none": (),
     "special": (Tokenizer.pad_id, Tokenizer.start_id),
@@ -39,7 +40,7 @@ _FORBIDDEN_IDS: dict[str, tuple[int, ...]] = {
 
 
 class TranslationModel(Decodable, Protocol):
-    """The part of a model that a translator uses."""
+    """Protocol of models for a translator."""
 
     @property
     def config(self) -> TransformerConfig: ...
@@ -49,18 +50,20 @@ class TranslationModel(Decodable, Protocol):
 
 
 class Sampling(NamedTuple):
-    """How translations are drawn at random, see `keras_transformer.decoding.sample`.
+    """Options for random sampling of translations, see `keras_transformer.decoding.sample`.
 
-    Tensors are inputs of a graph.
+    Attributes that are tensors are inputs of a graph.
 
     Attributes:
-        seed: of which 32 bits count. The same seed gives the same translations.
-        temperature: below 1 for more probable tokens, above 1 for more variety.
-        top_k: how many of the most probable tokens are drawn from. Defaults to None: all.
-        top_p: the probability that the tokens that are drawn from have together. Defaults to None:
+        seed: random seed, of which the low 32 bits are used. The same seed gives the same
+            translations.
+        temperature: values below 1 favor probable tokens, and values above 1 increase variety.
+            Defaults to 1.
+        top_k: number of most probable tokens to sample from. Defaults to None: all tokens.
+        top_p: cumulative probability of the most probable tokens to sample from. Defaults to None:
             1.
-        first_row: the number of the first text. What is drawn for a text depends on the seed and
-            its number alone.
+        first_row: number of the first text. The samples for a text depend only on the seed and the
+            number of the text. Defaults to 0.
     """
 
     seed: int | Tensor
@@ -70,11 +73,11 @@ class Sampling(NamedTuple):
     first_row: int | Tensor = 0
 
     def inputs(self) -> dict[str, Tensor]:
-        """Checks the values and returns those that are inputs of a graph as tensors."""
+        """Checks the values and returns the inputs of a graph as tensors."""
         integer("seed", self.seed)
         integer("first_row", self.first_row, at_least=0, at_most=2**31 - 1)
         check_sampling(self.temperature, self.top_k, self.top_p)
-        # As int32, a seed of 2**31 or more becomes negative.
+        # Seeds of 2**31 or more become negative in int32.
         seed = np.array(int(cast(int, self.seed)) % 2**32, "uint32").astype("int32")
         inputs = {
             "seed": tf.constant(seed),
@@ -87,13 +90,14 @@ class Sampling(NamedTuple):
 
 
 class Translations(NamedTuple):
-    """The translations that a search finds for every text, the best first.
+    """Translations of a batch of texts, best first.
 
     Attributes:
-        scores: log probability divided by `((5 + length) / 6) ** length_penalty`; with a beam of 1,
-            the log probability.
-        token_ids: the tokens of the translations, after their prefixes and with end tokens, padded
-            with 0.
+        texts: translations.
+        scores: log probabilities divided by `((5 + length) / 6) ** length_penalty`. With a beam
+            size of 1, log probabilities.
+        token_ids: tokens of the translations, without prefixes and with end tokens, padded with 0.
+        source_lengths: numbers of tokens in the sources.
     """
 
     texts: Annotated[Tensor, "string (batch, n_best)"]
@@ -103,11 +107,12 @@ class Translations(NamedTuple):
 
 
 class Candidates:
-    """The tokens that translations may have: a shortlist, as variables.
+    """Shortlist of target tokens as variables.
 
     Args:
-        vocab_size: the number of target tokens.
-        also: ids of more tokens that any translation may have.
+        shortlist: the shortlist.
+        vocab_size: number of target tokens.
+        also: ids of additional tokens that may occur in any translation.
     """
 
     def __init__(self, shortlist: Shortlist, vocab_size: int, also: range) -> None:
@@ -124,9 +129,9 @@ class Candidates:
         source: Annotated[Tensor, "int32 (batch, source length)"],
         prefix: Annotated[Tensor, "int32 (batch, prefix length)"] | None,
     ) -> Annotated[Tensor, "int32 (number of candidates,)"]:
-        """Returns the tokens that the translations of a batch may have, in ascending order.
+        """Returns the tokens that may occur in the translations of a batch, in ascending order.
 
-        The tokens of prefixes are among them.
+        They include the tokens of prefixes.
         """
         parts = [self.always.value, tf.reshape(tf.gather(self.by_source.value, source), [-1])]
         if prefix is not None:
@@ -138,12 +143,14 @@ class Candidates:
 
 
 class SearchedModel(NamedTuple):
-    """A model with the settings of all its searches.
+    """A model with its search settings.
 
     Attributes:
-        candidates: the tokens that translations may have; None for all.
-        output_projection: computes the logits; None for the model's own.
-        compiled: searches the batches that fit one of its shapes; None for no such search.
+        model: the model.
+        decoding: search settings.
+        candidates: tokens that may occur in translations. None for all tokens.
+        output_projection: layer that computes the logits. Defaults to None: the model's layer.
+        compiled: compiled search for batches that fit its shapes. Defaults to None.
     """
 
     model: TranslationModel
@@ -153,7 +160,7 @@ class SearchedModel(NamedTuple):
     compiled: "CompiledSearch | None" = None
 
     def most_tokens(self, source: Sources) -> Annotated[Tensor, "int32 (batch,)"]:
-        """Returns how many tokens each translation may have, with its prefix and its end token."""
+        """Returns the maximum number of tokens per translation, with prefix and end token."""
         lengths = tf.cast(source.row_lengths(), tf.int32)
         return tf.minimum(lengths + self.decoding.max_extra_tokens, self.model.config.max_length)
 
@@ -172,14 +179,15 @@ def search_tokens(
     """Returns the tokens of the best translations of each text, padded with 0, and their scores.
 
     Args:
-        searched: whose variables are read as tensors already.
-        source: the tokens of each text, with end tokens.
-        max_lengths: the most tokens of each translation, without its prefix.
-        n_best: at most the beam size; 1 with sampling.
-        prefix: the tokens that each translation begins with.
-        placeholders: which placeholders each text has, and its translation exactly once. They are
-            the last tokens of a vocabulary.
-        sampling: for translations drawn at random instead of searched.
+        searched: model and search settings. Its variables must already be read as tensors.
+        source: source tokens with end tokens.
+        max_lengths: maximum number of tokens in each translation, without its prefix.
+        n_best: number of translations per text, at most the beam size, and 1 with sampling.
+            Defaults to 1.
+        prefix: tokens at the start of each translation. Defaults to None.
+        placeholders: mask of the placeholders in each text. Its translation has them exactly once.
+            Placeholders are the last tokens of the vocabulary. Defaults to None.
+        sampling: options for sampling instead of search. Defaults to None.
     """
     model, decoding, candidates, output_projection, compiled = searched
     beam_size = 1 if sampling else decoding.beam_size
@@ -194,7 +202,7 @@ def search_tokens(
         if prefix is not None:
             starts = tf.fill([tf.size(rows), 1], Tokenizer.start_id)
             beginnings = tf.concat([starts, tf.gather(prefix, rows)], axis=1)
-            # Prefixes end together, with -1 before the shorter ones.
+            # Align prefixes at their ends, with -1 in front of shorter prefixes.
             start_id = tf.reverse(beginnings[:, ::-1].to_tensor(-1), [1])
             options["prefix"] = start_id[:, :-1]
         if candidates is not None:
@@ -233,7 +241,7 @@ def search_tokens(
 
     function: Callable[[Tensor], tuple[Tensor, Tensor]] = search_batch
     if prefix is not None or sampling is not None:
-        # These are not compiled; docs/compiling.md says why.
+        # Prefixes and sampling are not compiled, see docs/compiling.md.
         compiled = None
     if compiled is not None:
         function = compiled.with_fallback(
@@ -259,7 +267,7 @@ def constraints_of(
     exactly_once: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None,
     candidates: Annotated[Tensor, "int32 (number of candidates,)"] | None,
 ) -> Constraints:
-    """Returns the constraints of a search, see `Constraints`."""
+    """Returns the constraints for a search, see `Constraints`."""
     return Constraints(
         repetition_penalty=decoding.repetition_penalty,
         no_repeat_ngram_size=decoding.no_repeat_ngram_size,
@@ -278,7 +286,7 @@ def search_hypotheses(
     n_best: int,
     **arguments: Any,
 ) -> Hypotheses:
-    """Searches by greedy or beam search, as the beam size says; see `beam_search`."""
+    """Runs greedy search if the beam size is 1, otherwise beam search. See `beam_search`."""
     if decoding.beam_size == 1:
         return greedy_search(step, state, max_lengths, **arguments)
     return beam_search(
@@ -300,20 +308,25 @@ def map_in_length_batches(
     max_rows: Dimension = POSITIONS_PER_BATCH,
     parallel_iterations: int = 1,
 ) -> Results:
-    """Applies a function to the rows of a request in batches.
+    """Applies a function to the rows of a request in batches of similar length.
 
-    Results are in the order of the rows. A batch has rows of similar length. One long text does not
-    make all others of its request pay for padding, nor for the steps that it alone needs.
+    A long text then does not cause padding and extra steps for all other texts of the request.
+    Results are in the order of the rows.
 
     Args:
-        function: takes row numbers, int32 (n,), and returns a nest of tensors (n, ...).
-        lengths: rows are sorted by it, the longest first.
-        positions: what a row adds to a batch of its own length, at least 1; does not fall with the
-            length.
-        results: a nest of tensors (num_rows, ...) that the function's results are written into.
-        max_rows: the most rows of a batch. Defaults to as many as fit, of one position each.
-        parallel_iterations: how many batches may be computed side by side; they are only if
-            `function` reads no variables.
+        function: function that takes row indices, int32 (n,), and returns a nest of tensors
+            (n, ...).
+        lengths: lengths by which rows are sorted, longest first.
+        positions: number of positions that each row takes in a batch of rows of its length, at
+            least 1. It must not decrease with the length.
+        results: nest of tensors (num_rows, ...) into which the results are written.
+        max_rows: maximum number of rows in a batch. Defaults to 4096, limited only by the
+            positions.
+        parallel_iterations: maximum number of batches that run in parallel. Batches only run in
+            parallel if `function` reads no variables. Defaults to 1.
+
+    Returns:
+        The nest `results` with the results of the function.
     """
     order = tf.argsort(lengths, direction="DESCENDING", stable=True)
     num_rows = tf.size(order)

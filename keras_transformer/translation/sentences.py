@@ -1,6 +1,6 @@
-"""Divides texts into sentences by rules, in the TensorFlow graph.
+"""Splits texts into sentences by rules, inside the TensorFlow graph.
 
-The parts of a text joined are the text: white space belongs to the part that it follows.
+White space belongs to the preceding part, so the parts join to the original text.
 """
 
 import itertools
@@ -18,9 +18,9 @@ from ..tokenizers.tokenizer import Texts
 
 Parts = Annotated[tf.RaggedTensor, "string (batch, None)"]
 
-# Abbreviations after which a sentence goes on, by language. Single letters ("J. Smith", "z. B.",
-# "U.S.") need no entry. Abbreviations that end sentences as often as not, such as "etc.", have
-# none: a sentence that is divided there costs less than two sentences that stay together.
+# Abbreviations that do not end a sentence, by language. Single letters ("J. Smith", "z. B.",
+# "U.S.") need no entry. Abbreviations that often end sentences, such as "etc.", are not listed,
+# because a wrongly divided sentence costs less than two sentences that are not divided.
 _ABBREVIATIONS: dict[str, str] = {
     "ar": "",
     "bg": "акад бул г-жа г-н гр др инж проф см ул",
@@ -70,17 +70,17 @@ ABBREVIATIONS: dict[str, list[str]] = {
     language: words.split() for language, words in _ABBREVIATIONS.items()
 }
 
-# Before a number only, in any language: "No. 5", "Art. 3", "S. 12".
+# Abbreviations only before a number, in any language: "No. 5", "Art. 3", "S. 12".
 BEFORE_NUMBERS = (
     "Abb Abs Anm art Art Bd bls blz cap ch č čl fig fol Kap lk n no nos Nr nr núm obr p pag pág "
     "págs par poz pp rys S s sec sid sida σελ стр рис гл ст табл t Tab vol ص".split()
 )
 
-# Languages that write "3rd" as "3.".
+# Languages in which "3." means "3rd".
 WITH_ORDINAL_DOTS = frozenset("bs cs da de et fi hr hu is lv nb pl sk sl sr tr".split())
 
-# Marks are put into the text: where it is divided, and after a full stop that ends no sentence.
-# They are no letters, or the word behind one would seem to go on from it.
+# Marks are inserted where the text is divided and after full stops that do not end a sentence. They
+# are not letters, so that they do not become part of the following word.
 DIVISION = MARK + "\ufdd6"
 _NO_END = MARK + "\ufdd7"
 
@@ -88,18 +88,18 @@ _LINE_BREAKS = r"\n\r\v\f\x{85}\x{2028}\x{2029}"
 # Cf: invisible characters, such as the marks of text from right to left.
 CLOSING = r"""\p{Pe}\p{Pf}\p{Cf}"'”’"""
 _OPENING = r"""\p{Ps}\p{Pi}\p{Pd}\p{Cf}"'“‘„‚»›¿¡"""
-# They end a sentence whether or not a space follows: Chinese and Japanese stops, the Arabic
-# question mark, dandas, and the marks of Ethiopic, Khmer, Burmese and Tibetan.
+# Marks that end a sentence even without a space: Chinese and Japanese stops, the Arabic question
+# mark, dandas, and the marks of Ethiopic, Khmer, Burmese and Tibetan.
 UNSPACED_ENDS = "。｡．！？؟।॥።፧፨។៕။།༎༏༐༑"
 _ENDS = ".!?…۔։‼⁇⁈⁉" + UNSPACED_ENDS
-# A sentence does not begin with them.
+# Characters that do not start a sentence.
 _GOES_ON = rf"{SPACES}{_ENDS}{CLOSING}{MARK},،、，;；:：～—"
 _NOT_IN_A_WORD = r"(^|[^\p{L}\p{M}\p{N}])"
 _BEGINS = r"\p{Lu}\p{Lt}\p{Lo}\p{Georgian}\p{N}"
 
 
-# Letters of alphabets without capitals, which write initials too. In Chinese, Japanese and Korean,
-# a letter is often a word.
+# Letters of alphabets without capitals, which can be initials. In Chinese, Japanese and Korean, a
+# letter is often a word.
 _CASELESS = r"[^\P{Lo}\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]\p{M}*"
 
 # A line break ends a sentence.
@@ -110,24 +110,24 @@ _ORDINAL = _NOT_IN_A_WORD + r"((?:\p{N}{1,3}|[IVX]+)\.)"
 # "３．１４", and "॥ १ ॥", the number of a verse.
 _FULLWIDTH_POINT = r"(\p{N})(．)(\p{N})"
 _VERSE = rf"()([।॥][{SPACES}]*)(\p{{N}}+[{SPACES}]*[।॥])"
-# "។ល។" is "etc."; "༄༅། །" begins a text.
+# "។ល។" means "etc.", and "༄༅། །" starts a text.
 _KHMER_ETC = "()(។)(ល។)"
 _TIBETAN_HEAD = rf"([༄༅]+)(།[{SPACES}]*།?[{SPACES}]*)()"
-# A sentence goes on after brackets within it: "彼は（雨だった。）帰った。" 《》 are of titles.
+# A sentence continues after brackets inside it: "彼は（雨だった。）帰った。" 《》 enclose titles.
 _BRACKET_IN_A_SENTENCE = (
     rf"((?:[\p{{L}}\p{{N}}][（【]|《)[^（）《》【】{_LINE_BREAKS}]*[{UNSPACED_ENDS}])([）》】])()"
 )
-# "“好。”他说。" goes on.
+# "“好。”他说。" is a single sentence.
 _SPEAKER = r"()([。！？…][”’])(\p{Han}{1,4}(?:说|說|问|問|答|喊|叫))"
 
-# In front of a space, “ and « may end a quotation, and French quotations have spaces within. "# 8"
-# begins as a number does.
+# Before a space, “ and « may end a quotation, and French quotations have inner spaces. "# 8" starts
+# a sentence like a number.
 _SPACED_END = (
     rf"([{_ENDS}](?:[{CLOSING}“‘«‹]|[{SPACES}]?[»›])*[{SPACES}]+)"
     rf"((?:[{_OPENING}]|[«‹][{SPACES}]?)*(?:#[{SPACES}]?)?[{_BEGINS}])"
 )
 _UNSPACED_END = rf"([{UNSPACED_ENDS}][{_ENDS}]*[{SPACES}]*)([^{_GOES_ON}])"
-# "「はい。」と言った" goes on.
+# "「はい。」と言った" is a single sentence.
 _UNSPACED_QUOTATION_END = rf"([{UNSPACED_ENDS}][{_ENDS}]*[{CLOSING}]+[{SPACES}]*)([^{_GOES_ON}と])"
 # The question mark of Greek, and the full stop of Armenian where the colon is written for it.
 _SEMICOLON_END = (
@@ -135,38 +135,38 @@ _SEMICOLON_END = (
 )
 _COLON_END = rf"(\p{{Armenian}}:[{SPACES}]+)([{_OPENING}]*\p{{Lu}})"
 
-# Sentences in brackets, and in Japanese quotations, stay together. After a space, as in ":( ", a
-# bracket is none.
+# Sentences in brackets and in Japanese quotations stay together. A bracket before a space, as in
+# ":( ", is ignored.
 _BRACKETED = "|".join(
     rf"{begin}[^{SPACES}{begin}{end}][^{begin}{end}{_LINE_BREAKS}]*{end}"
     for begin, end in (*((r"\(", r"\)"), (r"\[", r"\]")), *("（）", "【】", "《》", "「」", "『』"))
 )
-# An open bracket may be an error.
+# Limit for text in brackets, because a missing closing bracket may be an error.
 _MAX_BRACKETED_BYTES = 400
 _BRACKET = MARK + "\ufdd8"
 
 
 def split_sentences(texts: Texts, language: str | None = None) -> Parts:
-    """Divides texts into sentences.
+    """Splits texts into sentences.
 
-    A sentence ends with a line break; with a mark that needs no space, such as 。 or the danda;
-    and with another stop (. ! ? …) if white space follows and then a capital letter, a number or a
-    letter of a script without capitals. The full stop of an abbreviation or an initial, or of a
-    number at the beginning of a line, ends none, and neither does a stop in brackets.
+    A sentence ends at a line break, at a mark that needs no space, such as 。 or the danda, and at
+    other stops (. ! ? …) before white space and a capital letter, a number or a letter of a script
+    without capitals. Full stops of abbreviations, initials and numbers at the start of a line, and
+    stops in brackets, do not end a sentence.
 
     Args:
-        texts: valid UTF-8.
-        language: a BCP 47 tag, such as "de" or "zh-Hant-TW", of which the language counts: whose
-            abbreviations are known, and whether "3." is an ordinal. Defaults to None, which is also
-            for other languages: the abbreviations of all languages that are hardly words of others,
-            and no ordinals.
+        texts: texts in valid UTF-8.
+        language: BCP 47 tag, such as "de" or "zh-Hant-TW". Its language selects the abbreviations
+            and whether "3." is an ordinal. Defaults to None, which is also used for unsupported
+            languages: abbreviations of all languages that are hardly words in other languages, and
+            no ordinals.
 
     Returns:
-        The sentences with the white space that follows them; at least one per text. Joined they are
-        the text.
+        The sentences, each with the white space that follows it. A text has at least one sentence,
+        and its sentences join to the text.
 
     Raises:
-        ConfigError: The language is no BCP 47 tag.
+        ConfigError: If the language is not a BCP 47 tag.
     """
     marked = tf.strings.regex_replace(texts, MARK, ESCAPED_MARK)
     marked = tf.strings.regex_replace(marked, _LINE_END, rf"\1{DIVISION}")
@@ -185,10 +185,13 @@ def split_sentences(texts: Texts, language: str | None = None) -> Parts:
 
 
 def _exceptions(language: str | None) -> list[str]:
-    """Patterns of stops that end no sentence, as second group; three groups each."""
+    """Returns patterns for stops that do not end a sentence.
+
+    Every pattern has three groups, of which the second is the stop.
+    """
     if language not in ABBREVIATIONS:
-        # Only abbreviations that are hardly words of another language: German "med" is a Swedish
-        # word.
+        # Exclude abbreviations that may be words in another language. For example, the German
+        # abbreviation "med" is a Swedish word.
         num_languages = Counter(itertools.chain.from_iterable(ABBREVIATIONS.values()))
         abbreviations = [
             form
@@ -198,7 +201,7 @@ def _exceptions(language: str | None) -> list[str]:
     else:
         abbreviations = ABBREVIATIONS[language]
     before_number = _any_of(BEFORE_NUMBERS) + rf"([{SPACES}]*\p{{N}})"
-    # The first marks only the ends of abbreviations that consist of single letters and others.
+    # The first pattern marks only the last stop of abbreviations with several stops.
     patterns = [_any_of(abbreviations) + "()"] if abbreviations else []
     patterns += [before_number, _NUMBER_OF_A_LINE + "()", _INITIALS + "()"]
     if language in WITH_ORDINAL_DOTS:
@@ -215,14 +218,14 @@ def _exceptions(language: str | None) -> list[str]:
 
 
 def _any_of(abbreviations: Collection[str]) -> str:
-    # As written, or capitalized at the beginning of a sentence: "On." is an Italian title, "on." is
-    # not.
+    # Match the listed form, or capitalized at the start of a sentence. "On." is an Italian title,
+    # but "on." is not.
     forms = {form for text in abbreviations for form in (text, text[0].upper() + text[1:])}
     return _NOT_IN_A_WORD + rf"((?:{'|'.join(map(re.escape, sorted(forms)))})\.)"
 
 
 def _bracketed(texts: Texts) -> Parts:
-    """Divides texts at brackets; every second part, from the second on, is in brackets."""
+    """Divides texts into parts outside and inside of brackets alternately."""
     marked = tf.strings.regex_replace(texts, MARK, ESCAPED_MARK)
     return parts_between(
         _BRACKET, tf.strings.regex_replace(marked, _BRACKETED, rf"{_BRACKET}\0{_BRACKET}")
@@ -230,12 +233,12 @@ def _bracketed(texts: Texts) -> Parts:
 
 
 def joined_in(sentences: Parts, parts: Parts, max_bytes: int | None = None) -> Parts:
-    """Joins sentences that divide a span, such as a tag that must stay as it is.
+    """Joins sentences that would divide a span, such as a tag that must stay unchanged.
 
     Args:
-        sentences: of some texts.
-        parts: of the same texts; every second part, from the second on, is a span.
-        max_bytes: longer spans may be divided. Defaults to None: none may.
+        sentences: sentences of texts.
+        parts: parts of the same texts, which are text and spans alternately.
+        max_bytes: size above which spans may be divided. Defaults to None: spans are not divided.
     """
     is_span = tf.ragged.range(parts.row_lengths()).flat_values % 2 == 1
     sizes = tf.strings.length(parts.flat_values)
@@ -251,7 +254,7 @@ def joined_in(sentences: Parts, parts: Parts, max_bytes: int | None = None) -> P
 
 
 def join_parts(parts: Parts, begins: Annotated[Tensor, "bool (number of parts - 1,)"]) -> Parts:
-    """Joins each part to the one before it, unless it begins a new one or a text."""
+    """Joins each part to the preceding part, unless `begins` is True or a new text starts."""
     begins = tf.concat([[True], begins], 0)[: tf.size(parts.flat_values)]
     places = tf.cumsum(tf.cast(begins, tf.int64)) - 1
     groups = tf.RaggedTensor.from_value_rowids(parts.flat_values, places, validate=False)

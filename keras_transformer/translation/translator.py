@@ -1,4 +1,4 @@
-"""Text to text: a model, its tokenizers and a search in one TensorFlow graph."""
+"""Translator, which combines a model, its tokenizers and search in a TensorFlow graph."""
 
 import functools
 import os
@@ -27,10 +27,11 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Translation(NamedTuple):
-    """The best translations of one text.
+    """Best translations of a text.
 
     Attributes:
-        hypotheses: each translation with its score, as in `Translations`.
+        hypotheses: translations with scores, as in `Translations`.
+        source_length: number of tokens in the source.
     """
 
     hypotheses: list[tuple[str, float]]
@@ -38,7 +39,7 @@ class Translation(NamedTuple):
 
 
 class Alignment(NamedTuple):
-    """Which tokens of its source the tokens of a target come from, without padding."""
+    """Alignment of target tokens with source tokens, without padding. See `Alignments`."""
 
     source: list[str]
     target: list[str]
@@ -47,35 +48,38 @@ class Alignment(NamedTuple):
 
 
 class Translator:
-    """Translates texts with a trained model (section 6.1 of the paper).
+    """Translator for a trained model (section 6.1 of the paper).
 
-    A source longer than `config.max_length` tokens, including its end token, is truncated; what is
-    far beyond the limit is not read at all. The translation of an empty, blank or invisible text is
-    empty. With `decoding.tag`, every source has that tag in front, which is one of its tokens.
+    Sources with more than `config.max_length` tokens, including the end token, are truncated. The
+    translation of an empty, blank or invisible text is empty. With `decoding.tag`, every source
+    starts with the tag, which counts as a token.
 
-    Setting a seed (`keras.utils.set_random_seed`) makes TensorFlow lose the SentencePiece models
-    that it holds: set seeds before loading a translator. A translator that was loaded is pickled as
-    the path of its model directory, from which it is loaded again. It does not work in a process
-    that is forked later: TensorFlow's threads are not there.
+    Set random seeds (`keras.utils.set_random_seed`) before you load a translator, because setting a
+    seed makes TensorFlow lose its SentencePiece models. A translator does not work in processes
+    that are forked later, because TensorFlow's threads are missing there. You can pickle a
+    translator that was loaded from a model directory: the pickle contains the path of the
+    directory, and unpickling loads it again.
 
     Args:
-        model: `Transformer`, or another `TranslationModel`; only `score` and a shortlist need a
-            `Transformer`.
-        tokenizers: one that both languages share, or a pair.
-        language: of the texts, a BCP 47 tag such as "en", by whose rules documents are divided into
-            sentences. Defaults to None: unknown.
-        is_int8: whether matrices are rounded to 8 bits, in which they are exported; the model
-            computes in float32.
-        shortlist: the tokens among which translations are searched. Scores are then those of a
-            model that knows only these. Defaults to None: all tokens.
-        is_guided: whether the model was trained with `training.guided_alignment`. Its first head
-            then aligns.
+        model: `Transformer` or another `TranslationModel`. `score`, `align`, `encode` and
+            shortlists need a `Transformer`.
+        tokenizers: tokenizer that both languages share, or a `TokenizerPair`.
+        decoding: search settings.
+        language: language of the texts as a BCP 47 tag such as "en", whose rules split documents
+            into sentences. Defaults to None: unknown.
+        is_int8: whether to round matrices to 8 bits, in which they are exported. The model computes
+            in float32. Defaults to False.
+        shortlist: target tokens that search considers. Scores are then normalized over these tokens
+            only. Defaults to None: all tokens.
+        is_guided: whether the model was trained with `training.guided_alignment`. Alignments then
+            use its first head. Defaults to False.
 
     Attributes:
-        graph: the same as functions of tensors, for `tf.function` and SavedModels.
+        graph: the same operations as functions of tensors, for `tf.function` and SavedModels.
 
     Raises:
-        ConfigError: Model and tokenizer do not fit, or the language is not known.
+        ConfigError: If the model and the tokenizers do not match, or the language is not a BCP 47
+            tag.
 
     Example:
         >>> translator = Translator.load("models/en-de")
@@ -109,7 +113,7 @@ class Translator:
         codec = TextCodec.for_translation(self.tokenizers, model.config.max_length, decoding)
         self.candidates = None
         if shortlist is not None:
-            # Placeholders are the last tokens, so they are the last candidates too.
+            # Placeholders are the last tokens, so they are also the last candidates.
             also = self.tokenizers.target.placeholder_ids if codec.spans else range(0)
             self.candidates = Candidates(shortlist, model.config.target_vocab_size, also)
         self.graph = TranslationGraph(
@@ -117,7 +121,7 @@ class Translator:
         )
         self._traced: dict[tuple[object, ...], Callable[..., Any]] = {}
         self._process = os.getpid()
-        # The arguments of `load`.
+        # Arguments of `load` for pickling.
         self._loaded_with: tuple[object, ...] | None = None
 
     def __reduce__(self) -> tuple[Callable[..., "Translator"], tuple[object, ...]]:
@@ -136,24 +140,26 @@ class Translator:
         language: str | None = None,
         shortlist: bool = True,
     ) -> "Translator":
-        """Loads the translator of a model directory.
+        """Loads a translator from a model directory.
 
         Args:
-            decoding: Defaults to the directory's own.
-            precision: "float32", or "bfloat16" for weights of half the size, and more speed on
-                processors with instructions for it. Its two to three digits may let another
-                translation win by a narrow margin. "int8-weights" rounds matrices to 8 bits, for
-                SavedModels of a quarter of the size that compute in float32. Defaults to "float32".
-            language: of the texts, see `Translator`.
-            shortlist: whether translations are searched among the tokens of the directory's
-                shortlist, if it has one.
+            model_dir: model directory.
+            decoding: search settings. Defaults to None: the settings in the model directory.
+            precision: "float32", "bfloat16" or "int8-weights". "bfloat16" halves the size of the
+                weights, and is faster on processors with bfloat16 instructions. It has two to three
+                decimal digits, so search may prefer another translation with nearly the same score.
+                "int8-weights" rounds matrices to 8 bits for SavedModels of a quarter of the size,
+                which compute in float32. Defaults to "float32".
+            language: language of the texts, see `Translator`. Defaults to None.
+            shortlist: whether to use the shortlist of the model directory, if there is one.
+                Defaults to True.
 
         Raises:
-            ConfigError: It is not a model directory, it has no trained weights, or a value breaks
-                its rule.
-            InvalidFileError: Its weights or tokenizers are damaged, or do not fit its
+            ConfigError: If this is not a model directory, there are no trained weights, or a value
+                is invalid.
+            InvalidFileError: If weights or tokenizers are damaged or do not match the
                 configuration.
-            MemoryLimitError: The model takes more memory than the machine has.
+            MemoryLimitError: If the model needs more memory than the machine has.
         """
         model_dir = ModelDir(model_dir)
         config = model_dir.read_config()
@@ -186,11 +192,11 @@ class Translator:
         return "int8-weights" if self.graph.is_int8 else self.model.weights[0].dtype
 
     def __call__(self, texts: Sequence[str | bytes]) -> list[str]:
-        """Returns the best translation of every text."""
+        """Returns the best translation of each text."""
         return [translation.hypotheses[0][0] for translation in self.translate(texts)]
 
     def n_best(self, texts: Sequence[str | bytes], n: int) -> list[list[tuple[str, float]]]:
-        """Returns the `n` best translations of every text with their scores, the best first."""
+        """Returns the `n` best translations of each text with their scores, best first."""
         return [translation.hypotheses for translation in self.translate(texts, n)]
 
     def translate(
@@ -202,21 +208,21 @@ class Translator:
         sampling: Sampling | None = None,
         tags: Sequence[str] | None = None,
     ) -> list[Translation]:
-        """Translates texts, and returns their best translations with scores, and their lengths.
+        """Returns the best translations of each text with scores, and the lengths of the sources.
 
         Args:
-            texts: strings, or their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
-            n: how many translations of each text, at most the beam size.
-            prefixes: the beginning of each translation, as well as the tokenizer can restore it,
-                and without the white space at its end. It counts for their limit of length, not for
-                their scores, and is truncated after `config.max_length` tokens. Defaults to None:
-                nothing.
-            sampling: draws translations at random instead of searching the best; `n` is 1.
-            tags: the tag in front of each text instead of `decoding.tag`, such as ">>de<<"; "" for
-                `decoding.tag`. Defaults to None: `decoding.tag` everywhere.
+            texts: strings or UTF-8 bytes. Bytes that are not valid UTF-8 are replaced by U+FFFD.
+            n: number of translations per text, at most the beam size. Defaults to 1.
+            prefixes: prefix of each translation. The translation starts with the tokenized prefix,
+                without its trailing white space. Prefixes count towards the maximum length, but not
+                towards scores, and are truncated after `config.max_length` tokens. Defaults to
+                None: no prefixes.
+            sampling: options for sampling instead of search. `n` must be 1. Defaults to None.
+            tags: tag in front of each text instead of `decoding.tag`, such as ">>de<<", or "" for
+                `decoding.tag`. Defaults to None: `decoding.tag` for all texts.
 
         Raises:
-            ConfigError: An argument breaks its rule.
+            ConfigError: If an argument is invalid.
         """
         n = integer("n", n)
         beam_size = self.decoding.beam_size
@@ -256,18 +262,21 @@ class Translator:
         lengths: Sequence[int] = SearchShapes().lengths,
         batch_sizes: Sequence[int] = (1,),
     ) -> None:
-        """Compiles the search of short texts with XLA, from now on.
+        """Compiles the search for short texts with XLA.
 
-        Use it in a program that translates short texts one by one: each takes a fraction of the
-        time. The first text of each shape takes some seconds longer, because its shape is compiled
-        then. Other texts use the plain search, and so do prefixes and sampling.
+        Use this method in programs that translate short texts individually: each text then takes a
+        fraction of the time. The first text of each shape takes some seconds longer, because the
+        search is compiled for its shape. Texts that fit no shape, prefixes and sampling use the
+        plain search.
 
         Args:
-            lengths: tokens of a text with its end token; a text is padded to the next length.
-            batch_sizes: numbers of texts that are translated together, padded in the same way.
+            lengths: numbers of tokens in a text, including the end token. Texts are padded to the
+                next length. Defaults to (16, 24, 32, 48, 64).
+            batch_sizes: numbers of texts that are translated together. Batches are padded to the
+                next size. Defaults to (1,).
 
         Raises:
-            ConfigError: A size is not positive.
+            ConfigError: If a size is not positive.
         """
         for name, sizes in (("lengths", lengths), ("batch_sizes", batch_sizes)):
             require(len(sizes) > 0, name, "at least one size", sizes)
@@ -280,26 +289,27 @@ class Translator:
     def translate_document(
         self, texts: Sequence[str | bytes], language: str | None = None
     ) -> list[TranslatedDocument]:
-        """Translates texts of any number of sentences, each sentence by itself.
+        """Translates texts of several sentences, sentence by sentence.
 
-        Sentences end at line breaks and by rules for punctuation, capitals and abbreviations. One
-        that is longer than the model's `max_length` tokens is divided instead of being truncated:
-        at commas, spaces, the end of a phrase, or between characters. White space between sentences
-        stays as it is, except that Chinese and Japanese translations have no space there, and
-        others have one. At most 200 sentences of a document are translated, and none after 8,192
-        tokens.
+        Texts are split at line breaks and by rules for punctuation, capitals and abbreviations.
+        Sentences with more than `max_length` tokens are not truncated, but divided at commas, at
+        spaces, at the end of a phrase, or between characters. White space between sentences stays
+        unchanged, except that Chinese and Japanese translations have no spaces there, while other
+        translations have a space. At most 200 sentences of a document are translated, and no
+        sentences after 8,192 tokens.
 
         Args:
-            texts: strings, or their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
-            language: of the texts, a BCP 47 tag such as "de" or "zh-Hant", whose abbreviations are
-                known. Defaults to None: the translator's, or the abbreviations of all languages,
-                unless they are words of another.
+            texts: strings or UTF-8 bytes. Bytes that are not valid UTF-8 are replaced by U+FFFD.
+            language: language of the texts as a BCP 47 tag such as "de" or "zh-Hant", which selects
+                the abbreviations that do not end a sentence. Defaults to None: the translator's
+                language, or the abbreviations of all languages, unless they are words in another
+                language.
 
         Returns:
-            The translations, and whether anything was left out.
+            A list of `TranslatedDocument`: translations, and whether a part was left out.
 
         Raises:
-            ConfigError: An argument breaks its rule.
+            ConfigError: If an argument is invalid.
         """
         language_tag("language", language, optional=True)
         documents = self._run(
@@ -309,24 +319,24 @@ class Translator:
         return [TranslatedDocument(text.decode(), bool(was_cut)) for text, was_cut in rows]
 
     def score(self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]) -> np.ndarray:
-        """Computes the log probability of every target, including its end token, given its source.
+        """Computes the log probability of each target, including its end token, given its source.
 
         Args:
-            sources: each is truncated after `config.max_length` tokens.
-            targets: one for each source; each is truncated after `config.max_length` tokens.
+            sources: texts, truncated after `config.max_length` tokens.
+            targets: a text for each source, truncated after `config.max_length` tokens.
 
         Returns:
-            float32 (number of pairs,).
+            Array of shape (number of pairs,) and dtype float32.
 
         Raises:
-            ConfigError: The numbers differ.
+            ConfigError: If the numbers of sources and targets differ.
         """
         return np.asarray(self.score_tokens(sources, targets).log_probs)
 
     def score_tokens(
         self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]
     ) -> TokenScores:
-        """Computes the log probability of every target and of its tokens, and lengths."""
+        """Computes the log probabilities of targets and their tokens, and the lengths of texts."""
         return self._run(self.graph.score, _text_tensors(sources=sources, targets=targets))
 
     def align(
@@ -335,18 +345,19 @@ class Translator:
         targets: Sequence[str | bytes],
         layer: int = ALIGNMENT_LAYER,
     ) -> list[Alignment]:
-        """Finds which tokens of its source each token of a target comes from.
+        """Aligns the tokens of each target with the tokens of its source.
 
-        It uses the attention of a layer of the decoder: the mean of its heads, or, in the last
-        layer of a model with guided alignment, its first head.
+        The alignment uses the attention of a decoder layer, averaged over the heads. In the last
+        layer of a model with guided alignment, it uses the first head.
 
         Args:
-            sources: each is truncated after `config.max_length` tokens.
-            targets: one for each source; each is truncated after `config.max_length` tokens.
-            layer: an index of `model.decoder.layers`. Defaults to -1: the last.
+            sources: texts, truncated after `config.max_length` tokens.
+            targets: a text for each source, truncated after `config.max_length` tokens.
+            layer: index of a decoder layer in `model.decoder.layers`. Defaults to -1: the last
+                layer.
 
         Raises:
-            ConfigError: The numbers differ, or there is no such layer.
+            ConfigError: If the numbers of sources and targets differ, or there is no such layer.
         """
         layer = integer("layer", layer)
         inputs = _text_tensors(sources=sources, targets=targets)
@@ -362,39 +373,40 @@ class Translator:
         return alignments
 
     def encode(self, texts: Sequence[str | bytes]) -> np.ndarray:
-        """Computes vectors by which similar texts can be found: the means of the encoder's outputs.
+        """Computes embeddings, for example to find similar texts: the means of encoder outputs.
 
         Returns:
-            float32 (number of texts, d_model).
+            Array of shape (number of texts, d_model) and dtype float32.
         """
         return self._run(self.graph.encode, _text_tensors(texts=texts)).vectors
 
     def tokenize(self, texts: Sequence[str | bytes]) -> list[list[str]]:
-        """Returns the tokens of sources as the model reads them: truncated, with end tokens."""
+        """Returns the tokens of sources, truncated and with end tokens."""
         tokens = self._run(self.graph.tokenize, _text_tensors(texts=texts))
         return [_filled(pieces) for pieces in tokens.pieces]
 
     def detokenize(
         self, token_ids: Annotated[Tensor, "int32 (batch, length)"]
     ) -> Annotated[Tensor, "string (batch,)"]:
-        """Joins tokens of the target language into texts.
+        """Joins target tokens into texts.
 
-        Special tokens and ids outside the vocabulary are ignored.
+        Special tokens and ids outside of the vocabulary are ignored.
         """
         return self.tokenizers.target.detokenize(tf.convert_to_tensor(token_ids, tf.int32))
 
     def token_ids(self, texts: Sequence[str | bytes]) -> np.ndarray:
-        """Returns sources as the model takes them: int32 (batch, length).
+        """Returns the token ids of sources, int32 (batch, length).
 
-        They are truncated, and have end tokens and then zeros.
+        They are truncated, with end tokens, and padded with 0.
         """
         return self._run(self.graph.tokenize, _text_tensors(texts=texts)).token_ids
 
     def num_tokens(self, texts: Sequence[str | bytes], side: Side = "source") -> np.ndarray:
-        """Returns how many tokens every text has, including its end token, before it is truncated.
+        """Returns the number of tokens in each text, including its end token, before truncation.
 
         Args:
-            side: whose tokenizer counts.
+            texts: strings or UTF-8 bytes.
+            side: "source" or "target", which selects the tokenizer. Defaults to "source".
         """
         one_of("side", side, get_args(Side))
         return self._run(self.graph.codec.num_tokens, _text_tensors(texts=texts), side=side)
@@ -404,14 +416,14 @@ class Translator:
     ) -> Any:
         """Calls a function of the graph and returns its results as NumPy arrays.
 
-        The function is traced once for the same options and tensors of the same names.
+        The function is traced once per combination of options and tensor names.
         """
         if os.getpid() != self._process:
             raise Error(
                 "a Translator cannot be used in a process that was forked after it was made: "
                 "start processes with multiprocessing.get_context('spawn')"
             )
-        # TensorFlow would make a tensor of an integer of NumPy.
+        # TensorFlow would convert NumPy integers to tensors.
         options = {name: plain(value) for name, value in options.items()}
         key = (function, *options.items(), *tensors)
         if key not in self._traced:
@@ -419,18 +431,18 @@ class Translator:
                 name: tf.TensorSpec([None] * len(tensor.shape), tensor.dtype)
                 for name, tensor in tensors.items()
             }
-            # Without AutoGraph: these functions have no Python control flow, and looking for it
-            # would dominate tracing.
+            # These functions have no Python control flow, and AutoGraph would dominate the time of
+            # tracing.
             traceable = tf.function(functools.partial(function, **options), autograph=False)
             self._traced[key] = traceable.get_concrete_function(**types)
         return tf.nest.map_structure(np.asarray, self._traced[key](**tensors))
 
 
 def _text_tensors(**sides: Sequence[str | bytes]) -> dict[str, Tensor]:
-    """Returns lists of texts as tensors.
+    """Converts lists of texts to tensors.
 
     Raises:
-        ConfigError: One is not a list of texts, or their lengths differ.
+        ConfigError: If an argument is not a list of texts, or the lengths differ.
     """
     lists = {name: _checked_texts(name, texts) for name, texts in sides.items()}
     if len({len(texts) for texts in lists.values()}) > 1:
@@ -440,7 +452,7 @@ def _text_tensors(**sides: Sequence[str | bytes]) -> dict[str, Tensor]:
 
 
 def _checked_texts(name: str, texts: Sequence[str | bytes]) -> list[str | bytes]:
-    # A set has no order.
+    # Reject sets and mappings, which have no order of texts.
     is_list = isinstance(texts, Iterable) and not isinstance(texts, str | bytes | Set | Mapping)
     is_list = is_list and getattr(texts, "ndim", 1) == 1
     require(is_list, name, "a list of strings", texts)
