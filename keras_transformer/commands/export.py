@@ -5,7 +5,7 @@ import importlib.util
 import logging
 import typing
 
-from ..checks import text_not_empty
+from ..checks import text_not_empty, utf_8
 from ..config.values import SignatureName, source_language
 from ..errors import ConfigError, DamagedFileError, MissingPackageError
 from ..runtime.packages import EXTRAS, how_to_install, tensorflow_backend
@@ -70,7 +70,12 @@ def add_export_options(parser: Parser) -> None:
         )
         parser.add_option("--languages", languages, "PAIR", help)
         help = "license of the weights (default: unknown)"
-        parser.add_option("--license", text_not_empty, "NAME", help)
+        parser.add_option("--license", _license, "NAME", help)
+
+
+def _license(name: str, value: str) -> str:
+    """Checks the name of a license, which is written to the model card in UTF-8."""
+    return utf_8(name, text_not_empty(name, value))
 
 
 def run_export(options: argparse.Namespace) -> None:

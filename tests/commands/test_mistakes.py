@@ -126,6 +126,8 @@ MISTAKES = {
     "received",
     "export --output b --license ''": "--license must be a text that is not empty; received "
     "--license=''",
+    "export --output b --license a\udcff": "--license must be valid UTF-8; received "
+    "--license='a\\udcff'",
     "average": "trained: no checkpoints to average",
     "average --model-dir .": ".: not a model directory",
     "average --last 0": "--last must be positive; received --last=0",
