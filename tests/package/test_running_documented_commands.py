@@ -96,8 +96,9 @@ BEFORE = {
     "README.md": "head -n 5 test.en > new.en; mkdir -p demo .venv/bin; cp -r $MODEL demo/model; "
     "touch .venv/bin/activate",
     "docs/comparing.md": "mkdir models; cp -r $MODEL models/old; cp -r $MODEL models/new; "
-    "cp -r $MARIAN opus-mt-en-de; cp val.de other.de; "
-    "for name in a b; do cp val.de $name.val.de; cp test.de $name.test.de; done",
+    "cp -r $MARIAN opus-mt-en-de; cp test.de other.de; "
+    "for name in en de; do cp val.$name news.$name; cp test.$name chat.$name; done; "
+    "for name in a b; do cp val.de $name.news.de; cp test.de $name.chat.de; done",
     "docs/alignments.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/engines.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/terms.md": "echo pages > keep.txt; mkdir models; cp -r $MODEL models/de-en; cp val.de "
