@@ -119,7 +119,7 @@ def _model_type(config: TransformerConfig) -> Literal["marian", "blenderbot"]:
         key_dim=key_dims,
         value_dim=key_dims,
     )
-    rule = f"at most the {EPSILON:g} of Hugging Face"
+    rule = f"at most {EPSILON:g}, the epsilon of Hugging Face"
     require(config.epsilon <= EPSILON, "model.epsilon", rule, config.epsilon)
     if not config.norm_first:
         return "marian"
@@ -135,27 +135,27 @@ def _warn_of_search(translator: Translator) -> None:
         penalty = f"{decoding.length_penalty:g}"
         _log.warning(
             f"Hugging Face divides scores by length ** {penalty}, "
-            f"not by ((5 + length) / 6) ** {penalty}: some translations differ; "
-            "with --length-penalty 0, none do for this reason"
+            f"not by ((5 + length) / 6) ** {penalty}: some translations may differ; "
+            "to avoid this, use --length-penalty 0"
         )
     if translator.candidates is not None:
         _log.warning(
             "Hugging Face searches the whole vocabulary, not the shortlist: "
-            "some translations differ"
+            "some translations may differ"
         )
     if decoding.tag is not None:
         (tag_id,) = translator.graph.codec.tag_ids
         _log.warning(
-            "Hugging Face puts no tag in front of sources: "
-            f"for {decoding.tag}, token {tag_id} has to go before those of each source"
+            "Hugging Face does not add tags: "
+            f"for {decoding.tag}, insert token {tag_id} before the tokens of each source"
         )
     if decoding.placeholders:
         _log.warning(
-            "Hugging Face has no placeholders: URLs, {names} and tags may come out changed"
+            "Hugging Face does not support placeholders: URLs, {names} and tags may change"
         )
     if decoding.terms is not None:
         _log.warning(
-            "Hugging Face puts no translations beside terms: they may be translated otherwise"
+            "Hugging Face does not support glossaries: terms may be translated differently"
         )
 
 
@@ -332,8 +332,9 @@ def _card(translator: Translator, architecture: str, facts: Facts) -> str:
         "",
         "## Search",
         "",
-        "The scores were measured, and the model was written, with these settings of "
-        f"keras3-transformer {__version__}; `generation_config.json` has what comes next to them:",
+        "The scores were measured with the following settings of "
+        f"keras3-transformer {__version__}, which exported the model. "
+        "`generation_config.json` contains their closest equivalents.",
         "",
         "```json",
         _to_json(dataclasses.asdict(translator.decoding)).decode(),

@@ -99,7 +99,8 @@ def verify_scores(
     expected = plain.score(PROBES, PROBES)
     if not np.allclose(received, expected, rtol=1e-3, atol=1e-3):
         raise VerificationError(
-            f"{program} gives the log probabilities {received}, the translator {expected}"
+            f"{program} computes the log probabilities {received}; "
+            f"the translator computes {expected}"
         )
 
 

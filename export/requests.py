@@ -19,6 +19,7 @@ from keras_transformer.checks import shown
 from keras_transformer.config.values import SignatureName
 from keras_transformer.errors import InvalidFileError, VerificationError
 from keras_transformer.runtime.device import kind_of_device
+from keras_transformer.runtime.progress import counted
 from keras_transformer.translation import Translator
 from keras_transformer.translation.compiled_search import SearchShapes
 
@@ -249,8 +250,8 @@ def verify(
             received = answer[key]
             if (received.shape, received.dtype) != (values.shape, values.dtype):
                 raise VerificationError(
-                    f"{name}: {key}: the SavedModel answers {received.dtype} {received.shape}, "
-                    f"the translator {values.dtype} {values.shape}"
+                    f"{name}: {key}: the SavedModel returns {received.dtype} {received.shape}; "
+                    f"the translator returns {values.dtype} {values.shape}"
                 )
         differs = _differences(answer, expected, rounding)
         num_rounded += sum(int(elements.sum()) for elements in differs.values())
@@ -265,7 +266,7 @@ def verify(
             if elements.any():
                 difference = _first_difference(elements, answer[key], expected[key])
                 raise VerificationError(f"{name}: {key}: {difference}\ncompared {compared}")
-    _log.info(f"verified {compared}; rounding decided {num_rounded} values")
+    _log.info(f"verified {compared}; {counted(num_rounded, 'value')} differed because of rounding")
 
 
 def _compute(function: Any, inputs: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:
@@ -356,10 +357,10 @@ def _first_difference(differs: np.ndarray, answer: np.ndarray, expected: np.ndar
         received = shown(received[begin : begin + 60].decode(errors="replace"))
         wanted = shown(wanted[begin : begin + 60].decode(errors="replace"))
     return (
-        f"rounding does not explain {np.count_nonzero(differs)} of {differs.size} values, "
-        f"the first for text {place[0] + 1}\n"
-        f"the SavedModel answers {received}\n"
-        f"the translator {wanted}"
+        f"{np.count_nonzero(differs)} of {differs.size} values differ by more than rounding, "
+        f"the first in text {place[0] + 1}\n"
+        f"SavedModel: {received}\n"
+        f"translator: {wanted}"
     )
 
 

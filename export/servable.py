@@ -205,9 +205,9 @@ def model_card(
         ),
         "Vocabulary": vocabulary,
         "Unicode": {
-            "none": "texts are read as they are",
-            "nfc": "texts are brought into the normal form NFC first",
-            "nfkc": "texts are brought into the normal form NFKC first",
+            "none": "no normalization",
+            "nfc": "texts are normalized to NFC",
+            "nfkc": "texts are normalized to NFKC",
         }[translator.tokenizers.source.normalization],
         "Search": search,
     }
@@ -216,17 +216,17 @@ def model_card(
     if shapes is not None:
         properties["Compiled searches"] = (
             f"batch sizes {_one_of(shapes.batch_sizes)}, padded to {_one_of(shapes.lengths)} "
-            f"source tokens; start TensorFlow Serving with `{XLA_FLAG}`, or it does not load "
-            f"this model: `INTERNAL: {DISABLED}`"
+            f"source tokens; start TensorFlow Serving with `{XLA_FLAG}`; otherwise it cannot "
+            f"load this model: `INTERNAL: {DISABLED}`"
         )
     properties |= {
         "Longest input": (
-            f"{model.max_length:,} tokens with the end token; of a longer text the end is not "
-            "read, and `truncated` is true"
+            f"{model.max_length:,} tokens with the end token; longer texts are truncated, "
+            "and `truncated` is true"
         ),
         "Longest document": (
-            f"{MAX_SENTENCES:,} sentences, or those that reach {MAX_TOKENS:,} tokens; "
-            f"divided by the rules for {_language_of_rules(translator.language)}"
+            f"{MAX_SENTENCES:,} sentences, or as many as begin within {MAX_TOKENS:,} tokens; "
+            f"split into sentences by the rules for {_language_of_rules(translator.language)}"
         ),
         "Longest output": (
             f"{decoding.max_extra_tokens:,} tokens more than the input, "
@@ -234,7 +234,7 @@ def model_card(
         ),
         "SHA-256 of the weights": f"`{checksum}` (`variables/{weights.name}`)",
         "Written by": ", ".join([f"keras3-transformer {__version__}", *packages]),
-        "Servers": (f"SavedModels of this release were tried with TensorFlow {', '.join(tried)}"),
+        "Servers": (f"SavedModels of this release were tested with TensorFlow {', '.join(tried)}"),
     }
     title = "# Translation model"
     if facts.languages:
@@ -252,7 +252,7 @@ def model_card(
         "",
         "## Signatures",
         "",
-        "Texts are UTF-8; bytes that are not are read as U+FFFD.",
+        "Texts are UTF-8; invalid bytes become U+FFFD.",
     ]
     for name, signature in signatures.items():
         tensors = {}

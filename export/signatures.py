@@ -162,7 +162,10 @@ _PAIR = {
         "int (batch,), the number of tokens of the source with its end token, "
         "before it was truncated"
     ),
-    "target_length": "int (batch,), likewise of the target",
+    "target_length": (
+        "int (batch,), the number of tokens of the target with its end token, "
+        "before it was truncated"
+    ),
     "truncated": (
         "bool (batch,), whether one of the two texts was too long and its end was not read"
     ),
@@ -172,7 +175,7 @@ _TRANSLATE = Signature(
     "Translates texts.",
     _translate,
     {
-        "text": "string (batch,), the translation; that of a blank text is empty",
+        "text": "string (batch,), the translation, empty for a blank text",
         "score": "float (batch,), its log probability, divided by the length penalty",
         **_SOURCE,
     },
@@ -184,23 +187,23 @@ SIGNATURES: dict[SignatureName, Signature] = {
     "serving_default": _TRANSLATE,
     "translate": _TRANSLATE,
     "translate_n_best": Signature(
-        "Translates texts in several ways, as many as the beam search keeps.",
+        "Returns several translations of each text, as many as the beam size.",
         _translate_n_best,
         {
             "text": "string (batch, beam size), the translations, the best first",
             "score": (
                 "float (batch, beam size), their log probabilities, divided by the length penalty; "
-                "about -3.4e38 where there are fewer translations"
+                "about -3.4e38 where a translation is missing"
             ),
             **_SOURCE,
         },
         is_compilable=True,
     ),
     "translate_with_prefix": Signature(
-        "Translates texts; each translation begins with a given text, "
-        "which should end where a word does. "
-        "`max_length` is the most tokens of a translation with its prefix and its end token, "
-        "or 0 for no more than the usual limit.",
+        "Translates texts; each translation begins with a given prefix, "
+        "which should end at a word boundary. "
+        "`max_length` is the maximum number of tokens of a translation with its prefix and its "
+        "end token, or 0 for the default limit.",
         _translate_with_prefix,
         {
             "text": "string (batch,), the translation with its prefix",
@@ -217,15 +220,15 @@ SIGNATURES: dict[SignatureName, Signature] = {
         },
     ),
     "translate_document": Signature(
-        "Translates texts of any number of sentences, each sentence by itself. "
-        "The white space between them stays as it is; "
+        "Translates documents sentence by sentence. "
+        "The white space between sentences is kept; "
         "a sentence that is too long is divided at commas or spaces.",
         _translate_document,
         {
             "text": "string (batch,), the translation",
             "truncated": (
-                "bool (batch,), whether a part of the text was not read: a word without end, "
-                f"or what comes after {MAX_SENTENCES:,} sentences or {MAX_TOKENS:,} tokens"
+                "bool (batch,), whether a part of the text was not read: an overlong word, "
+                f"or text after {MAX_SENTENCES:,} sentences or {MAX_TOKENS:,} tokens"
             ),
         },
         is_compilable=True,
@@ -237,9 +240,9 @@ SIGNATURES: dict[SignatureName, Signature] = {
         {
             "token_id": (
                 "int (batch, length), the ids of the translation's tokens, "
-                "with the end token; then zeros"
+                "with the end token, padded with zeros"
             ),
-            "score": "float (batch,), as that of `translate`",
+            "score": "float (batch,), as in `translate`",
         },
         lambda texts: {
             "token_id": [
@@ -254,32 +257,33 @@ SIGNATURES: dict[SignatureName, Signature] = {
         {
             "log_prob": "float (batch,), the natural logarithm of the target's probability",
             "token_log_prob": (
-                "float (batch, target length), those of its tokens, with the end token; then zeros"
+                "float (batch, target length), the log probabilities of the target's tokens and "
+                "the end token, padded with zeros"
             ),
             **_PAIR,
         },
         lambda texts: {"source": texts, "target": texts[::-1]},
     ),
     "align": Signature(
-        "Finds which tokens of its source each token of a given translation comes from, "
-        "by the attention of the decoder.",
+        "Aligns the tokens of a given translation with the tokens of its source, "
+        "using the decoder's attention.",
         _align,
         {
             "source_token": (
                 "string (batch, source length), the tokens of the source, "
-                'with the end token; then ""'
+                'with the end token, padded with ""'
             ),
             "target_token": (
                 "string (batch, target length), the tokens of the target, "
-                'with the end token; then ""'
+                'with the end token, padded with ""'
             ),
             "position": (
                 "int (batch, target length), for each token of the target the position in the "
-                "source, from 0, that it attends to most; then -1"
+                "source, from 0, that it attends to most, padded with -1"
             ),
             "attention": (
                 "float (batch, target length, source length), rows that sum to 1: how much each "
-                "token of the target attends to each of the source; then rows of zeros"
+                "token of the target attends to each of the source, padded with rows of zeros"
             ),
             **_PAIR,
         },
@@ -289,14 +293,14 @@ SIGNATURES: dict[SignatureName, Signature] = {
         "Splits texts of the source language into the tokens that the model reads.",
         _tokenize,
         {
-            "token": 'string (batch, length), the tokens, with the end token; then ""',
-            "token_id": "int (batch, length), their ids; then zeros",
+            "token": 'string (batch, length), the tokens, with the end token, padded with ""',
+            "token_id": "int (batch, length), their ids, padded with zeros",
             **_SOURCE,
         },
     ),
     "detokenize": Signature(
         "Joins ids of tokens into texts of the target language. "
-        "Special ids, such as 0, and what is no id of the vocabulary are ignored.",
+        "Special ids, such as 0, and ids outside the vocabulary are ignored.",
         _detokenize,
         {"text": "string (batch,), the texts"},
         lambda texts: {
@@ -330,7 +334,7 @@ def signatures_of(translator: Translator) -> dict[SignatureName, Signature]:
     with_tag = Signature(
         "Translates texts, each with a tag in front, such as the language to translate into; "
         f"an empty tag stands for {translator.decoding.tag or 'none'}. "
-        f"The tags are {listed(tags)}; another one is an error.",
+        f"The tags are {listed(tags)}; any other tag is an error.",
         _translate_with_tag,
         SIGNATURES["translate"].outputs,
         example,

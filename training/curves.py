@@ -52,7 +52,8 @@ def read_log(model_dir: ModelDir) -> list[dict[str, float]]:
             ]
         except (ValueError, TypeError, csv.Error):
             raise InvalidFileError(
-                f"{path}: line {reader.line_num} is not a line of numbers of a training log"
+                f"{path}: line {reader.line_num} of the training log must contain only numbers, "
+                "at most one per column"
             ) from None
     if not all({"step", "val_loss"} <= {*row} for row in rows):
         raise InvalidFileError(f"{path}: not a training log (a line has no step or no val_loss)")

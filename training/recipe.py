@@ -235,15 +235,15 @@ def _continued(initial: Config, sections: Sections) -> Config:
         for name, value in given.items():
             if section != "decoding" and name not in _RATES and value != values[name]:
                 raise ConfigError(
-                    f"{section}.{name} must be {values[name]!r}, as in the model that --init-from "
-                    f"names, or be left out; received {section}.{name}={shown(value)}"
+                    f"{section}.{name} must be {values[name]!r}, as in the --init-from model, "
+                    f"or be left out; received {section}.{name}={shown(value)}"
                 )
         completed[section] = {**values, **given}
     data = dict(section_of(sections, "data"))
     normalization = initial.data.normalization
     if data.get("normalize") not in (None, normalization):
         raise ConfigError(
-            f"data.normalize must be {normalization!r}, as in the model that --init-from names, or "
+            f"data.normalize must be {normalization!r}, as in the --init-from model, or "
             f"be left out; received data.normalize={shown(data['normalize'])}"
         )
     completed["data"] = {**data, "normalize": normalization}

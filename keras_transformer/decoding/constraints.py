@@ -95,7 +95,7 @@ class Constraints(NamedTuple):
         is_function = processor is None or callable(processor)
         require(is_function, "logits_processor", "a function or None", processor)
         no_candidates = processor is None or self.candidates is None
-        require(no_candidates, "logits_processor", "None with candidates", processor)
+        require(no_candidates, "logits_processor", "None if candidates are given", processor)
 
     # A search among candidates identifies a token by its index in the list of candidates. The list
     # is sorted, so ties are broken as in a search among all tokens.

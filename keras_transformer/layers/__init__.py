@@ -38,7 +38,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "BlockOptions":
-        message = "BlockOptions is gone: EncoderLayer lists its arguments; write a plain dict"
+        message = "BlockOptions was removed; use a dict with arguments of EncoderLayer"
         warnings.warn(message, DeprecationWarning, stacklevel=2)
         return dict
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

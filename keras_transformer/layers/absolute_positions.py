@@ -99,7 +99,7 @@ def check_positions(
         if last is not None and last >= max_length:
             raise ConfigError(f"position_ids must be below {rule}; received position {last}")
     elif isinstance(length, int) and start is not None and start + length > max_length:
-        from_start = f" from start_index={start} on" if start else ""
+        from_start = f" positions starting at start_index={start}" if start else ""
         raise ConfigError(
             f"{name} must have at most {rule} positions; received {length}{from_start}"
         )

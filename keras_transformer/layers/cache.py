@@ -51,7 +51,7 @@ class FixedCache(KeyValues):
             and not 0 <= position <= length - count
         ):
             raise ValueError(
-                f"position must leave room in the cache for the n positions of the step; "
+                "the n positions of the step must fit into the cache; "
                 f"received position={position}, n={count} and a cache of length {length}"
             )
         return FixedCache(

@@ -374,8 +374,8 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         if (source is None) != (self.cross_attention is None):
             built = "without" if self.cross_attention is None else "with"
             raise ValueError(
-                "source must be given in every call or in none; the layer was built "
-                f"{built} one and received source={'None' if source is None else 'a tensor'}"
+                "source must be given in every call or in no call; the layer was built "
+                f"{built} a source and received source={'None' if source is None else 'a tensor'}"
             )
         target_mask = (
             implicit_mask(target) if target_mask is None else as_mask("target_mask", target_mask)
@@ -407,7 +407,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
                 ("cross_score_bias", cross_score_bias),
             ):
                 if value is not None:
-                    raise ConfigError(f"{name} needs a source; received source=None")
+                    raise ConfigError(f"{name} requires a source; received source=None")
         # A custom attention layer may not accept a bias, so pass it only if it is given.
         bias = {} if score_bias is None else {"score_bias": score_bias}
         cross_bias = {} if cross_score_bias is None else {"score_bias": cross_score_bias}

@@ -27,7 +27,7 @@ def check_batch(name: str, inputs: Tensor, query_name: str, query: Tensor) -> No
     sizes = (inputs.shape[0], query.shape[0])
     if None not in sizes and inputs.shape[0] != query.shape[0]:
         raise ConfigError(
-            f"{name} must have the batch size of {query_name}, {query.shape[0]}; "
+            f"{name} must have the same batch size as {query_name}, {query.shape[0]}; "
             f"received {name} of shape {tuple(inputs.shape)}"
         )
 
@@ -40,7 +40,7 @@ def check_same_axes(name: str, inputs: Tensor, other_name: str, other: Tensor) -
         for sizes in zip(shape[:-1], other_shape[:-1], strict=True)
     ):
         raise ConfigError(
-            f"{name} must have the shape of {other_name}, except for the last axis; received "
+            f"{name} must have the same shape as {other_name}, except for the last axis; received "
             f"{name} of shape {shape} and {other_name} of shape {other_shape}"
         )
 
@@ -93,7 +93,7 @@ def check_count(name: str, values: Any, number: int) -> None:
     if not isinstance(values, list | tuple) or len(values) != number:
         received = len(values) if isinstance(values, list | tuple) else type(values).__name__
         raise ConfigError(
-            f"{name} must be a list of {number}, one for each layer; received {received}"
+            f"{name} must be a list of {number} values, one per layer; received {received}"
         )
 
 

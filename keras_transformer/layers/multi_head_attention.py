@@ -400,7 +400,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         refuse_ragged("value", value)
         if len(value.shape) != len(query.shape):
             raise ConfigError(
-                f"value must be of the rank of query; received query of shape "
+                f"value must have the same rank as query; received query of shape "
                 f"{tuple(query.shape)} and value of shape {tuple(value.shape)}"
             )
         if key is not None:
@@ -804,6 +804,6 @@ def _check_shapes(query_shape: Shape, value_shape: Shape, key_shape: Shape) -> N
         )
     if len(value_shape) != len(query_shape):
         raise ConfigError(
-            "query and value must be of the same rank; received query of shape "
+            "query and value must have the same rank; received query of shape "
             f"{tuple(query_shape)} and value of shape {tuple(value_shape)}"
         )

@@ -156,7 +156,7 @@ class PositionalEncoding(keras.layers.Layer):
         """
         if self.positions == "rotary":
             raise ConfigError(
-                "positions='rotary' rotates the inputs: there is nothing that encode could return"
+                "encode is not available with positions='rotary', which rotates the inputs"
             )
         return position_vectors(self, position_ids)
 

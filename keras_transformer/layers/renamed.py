@@ -27,7 +27,7 @@ class ArgumentHints:
             for name, our_name in cls.other_names.items():
                 if name in kwargs and name not in own:
                     raise TypeError(
-                        f"{cls.__name__} has no argument {name!r}; it is called {our_name!r}"
+                        f"{cls.__name__} has no argument {name!r}; use {our_name} instead"
                     )
             return super().__new__(cls, *args, **kwargs)
 

@@ -80,7 +80,7 @@ class Residual(keras.layers.Layer):
         shape, expected = tuple(sublayer_output.shape), tuple(inputs.shape)
         if not fits((1,) * (len(expected) - len(shape)) + shape, expected):
             raise ConfigError(
-                f"sublayer_output must have the shape of inputs, {expected}; "
+                f"sublayer_output must have the same shape as inputs, {expected}; "
                 f"received sublayer_output of shape {shape}"
             )
         total = inputs + self.output_dropout(sublayer_output, training=training)

@@ -168,7 +168,7 @@ class FullPassDecoder:
         if not all(_is_close(first, second, self._tolerance()) for first, second in same):
             raise ConfigError(
                 f"model must be causal: the logits of {_name_of(self._find_model())} at a position "
-                "change with what follows it"
+                "depend on later tokens"
             )
         found = np.concatenate([first for first, _ in same])
         if len(found) and not np.isnan(found).any():

@@ -134,8 +134,9 @@ def graph_of(model: Any) -> FunctionalGraph:
         shapes = tree.map_structure(lambda tensor: tuple(tensor.shape), output)
         raise ConfigError(
             "model must have one output, logits of shape (batch, length, vocab_size); "
-            f"received {model.name!r} with outputs of shape {shapes}; of several, "
-            "take the logits: generate(keras.Model(model.inputs, model.outputs[0]), ...)"
+            f"received {model.name!r} with outputs of shape {shapes}; if there are "
+            "several outputs, select the logits: "
+            "generate(keras.Model(model.inputs, model.outputs[0]), ...)"
         )
     return FunctionalGraph(model.name, structure, calls, output)
 

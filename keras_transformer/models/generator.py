@@ -58,9 +58,11 @@ class _Limits(NamedTuple):
         """Raises a ConfigError if a request exceeds the limits."""
         for array in tree.flatten(() if request.source is None else request.source):
             num_prompts = len(request.prompts)
-            rule = f"an array with a row for each of {num_prompts} prompts"
-            is_valid = np.shape(array)[:1] == (num_prompts,)
-            require(is_valid, "source", rule, f"shape {np.shape(array)}")
+            if np.shape(array)[:1] != (num_prompts,):
+                raise ConfigError(
+                    f"source must be an array with a row for each of {num_prompts} prompts; "
+                    f"received source of shape {np.shape(array)}"
+                )
         if self.source_vocab_size is not None and request.source is not None:
             self._check_source(request.source)
         _check_token_ids("prompts", request.prompts, self.vocab_size)
@@ -75,8 +77,10 @@ class _Limits(NamedTuple):
     def _check_source(self, source: Any) -> None:
         longest = max((len(row) for row in rows_of("source", source)), default=0)
         limit = self.source_max_length
-        is_short = limit is None or longest <= limit
-        require(is_short, "source", f"at most {limit} tokens long", f"{longest} tokens")
+        if limit is not None and longest > limit:
+            raise ConfigError(
+                f"source must be at most {limit} tokens long; received source of {longest} tokens"
+            )
         is_valid = np.min(source, initial=0) >= 0
         require(is_valid, "source", "token ids of at least 0", source)
         _check_token_ids("source", source, self.source_vocab_size)
@@ -301,7 +305,7 @@ def warn_of_full_passes(model: Any, reason: str, stacklevel: int = 3) -> None:
         stacklevel: int. Defaults to 3: the warning points to the caller of the caller.
     """
     warnings.warn(
-        f"{model.name!r} computes all positions for each new token, without caches: {reason}. "
+        f"{model.name!r} recomputes all positions for each new token, without a cache: {reason}. "
         "See keras_transformer.generate",
         stacklevel=stacklevel,
     )

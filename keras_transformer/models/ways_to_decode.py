@@ -107,7 +107,7 @@ def decodable_of(model: Any) -> Decodable[Any]:
     if hasattr(model, "start_decoding"):
         if not isinstance(model, keras.Layer) or _is_defined_with_call("start_decoding", model):
             return model
-        return FullPassDecoder(model, "it has its own call, and no start_decoding of its own")
+        return FullPassDecoder(model, "it overrides call, but not start_decoding")
     if has_graph(model):
         graph = graph_of(model)
         target, reason = _find_target(graph)
@@ -163,7 +163,7 @@ def _find_target(graph: FunctionalGraph) -> tuple[Tensor | None, str]:
     with_source = [call for call in causal if call.arguments.get("source") is not None]
     first = next(iter(with_source + causal), None)
     if first is None:
-        return None, "none of its layers has causal self-attention with a method step"
+        return None, "none of its layers has both causal self-attention and a method step"
     inputs = [t for t in graph.inputs if id(first.first_argument) in graph.computed_from(t)]
     if len(inputs) != 1:
         return None, f"layer {first} is computed from {len(inputs)} inputs"
@@ -187,7 +187,7 @@ def _reasons_against_steps(plan: StepPlan) -> Iterator[str]:
     for call in plan.step_calls:
         is_checked = is_cached(call) or call.takes_positions
         if not is_checked and not _is_position_wise_call(plan, call):
-            yield f"layer {call} is not known to treat each position by itself"
+            yield f"layer {call} is not known to be position-wise"
 
 
 def _reasons_against_cache(plan: StepPlan, call: Call) -> Iterator[str]:
@@ -198,7 +198,7 @@ def _reasons_against_cache(plan: StepPlan, call: Call) -> Iterator[str]:
     parameters = inspect.signature(layer.call).parameters
     (_, target), *others = call.arguments.items()
     if len(target.shape) != 3:
-        yield f"layer {call} is called with {len(target.shape)} axes"
+        yield f"layer {call} is called with a tensor of rank {len(target.shape)}"
     for name, value in others:
         if name in ("value", "key"):
             is_known = value is None or value is target
@@ -254,7 +254,10 @@ def _reasons_against_cross_attention(attention: keras.Layer) -> Iterator[str]:
     if author_of_call(attention) is MultiHeadAttention:
         if attention.needs_position_ids:
             # `attend` does not receive the positions of the new tokens.
-            yield f"layer {attention.name!r} has positions in its attention to a source"
+            yield (
+                f"layer {attention.name!r} uses relative positions or a sliding window in "
+                "cross-attention"
+            )
         yield from _reasons_against_parts(attention, stepped=[])
 
 
@@ -275,7 +278,7 @@ def _reasons_against_parts(
     for part in direct_sublayers(layer):
         if not any(part is other for other in others) and not is_position_wise(part):
             shown = f"{part.name!r} ({type(part).__name__}) of {layer.name!r}"
-            yield f"layer {shown} is not known to treat each position by itself"
+            yield f"layer {shown} is not known to be position-wise"
 
 
 def _is_defined_with_call(name: str, layer: keras.Operation) -> bool:
@@ -311,7 +314,7 @@ def _reasons_against_position_ids(plan: StepPlan, call: Call) -> Iterator[str]:
     layer = call.operation
     is_known = author_of_call(layer) in _POSITION_LAYERS
     if not is_known and not _says_position_wise(layer):
-        yield f"layer {call} is not known to treat each position by itself"
+        yield f"layer {call} is not known to be position-wise"
     arguments = call.arguments
     depends = plan.depends_on_target(arguments.get("start_index"))
     if arguments["position_ids"] is not None or depends:

@@ -185,7 +185,7 @@ MISTAKES = {
     "train --pairs a.en --valid-size 1": "a.en: line 1 must have exactly one tab; received 'the "
     "dog runs'",
     "train --pairs b* --valid-size 1": "b*: no file matches this pattern",
-    f"train {FOUR} --source a.de": "must be given as many files; received 2 (a.de, a.en) and 1 "
+    f"train {FOUR} --source a.de": "must have the same number of files; received 2 (a.de, a.en) and 1 "
     "(a.de)",
     f"train {FOUR} --source - --valid-source -": "can be read only once; received --source -, "
     "--valid-source -",
@@ -209,8 +209,8 @@ MISTAKES = {
     "wordpiece without --init-from",
     f"train {UNREAD} --set 'data.tags=[<a>]' 'data.valid_tags=[<a>,<a>]'": "data.valid_tags must be "
     "a list of one tag or null for each corpus to validate on, here 1",
-    f"train {UNREAD} --valid-source a.de": "must be given as many files; received 2 (a.de, a.en)",
-    f"check-data {UNREAD} --valid-source a.de": "must be given as many files; received 2",
+    f"train {UNREAD} --valid-source a.de": "must have the same number of files; received 2 (a.de, a.en)",
+    f"check-data {UNREAD} --valid-source a.de": "must have the same number of files; received 2",
     "average --valid-source a.en": "give the validation text in one way: by --valid-source and "
     "--valid-target, or by --valid-pairs",
     f"compare {TEXT} --hypotheses empty --output folder.html --overwrite": "folder.html: this is a directory; "

@@ -136,7 +136,7 @@ def test_the_arguments_of_a_processor():
         ),
         (
             dict(logits_processor=Changed(), candidates=np.arange(VOCAB_SIZE, dtype="int32")),
-            "logits_processor must be None with candidates",
+            "logits_processor must be None if candidates are given",
         ),
     ],
 )

@@ -163,8 +163,7 @@ def test_settings_of_the_search(tokenizer, tmp_path, caplog, unverified):
         folder = export_hugging_face(random_translator(tokenizer, decoding), tmp_path)
     assert [record.getMessage() for record in caplog.records] == [
         "Hugging Face divides scores by length ** 0.6, not by ((5 + length) / 6) ** 0.6: some "
-        "translations differ; "
-        "with --length-penalty 0, none do for this reason"
+        "translations may differ; to avoid this, use --length-penalty 0"
     ]
     assert json.loads((folder / "generation_config.json").read_text()) == {
         **dict(
@@ -198,9 +197,9 @@ def test_texts_are_compared_without_what_hugging_face_has_not(tmp_path, caplog):
         )
     said = [record.getMessage().partition(":")[0] for record in caplog.records]
     assert said == [
-        "Hugging Face puts no tag in front of sources",
-        "Hugging Face has no placeholders",
-        "Hugging Face puts no translations beside terms",
+        "Hugging Face does not add tags",
+        "Hugging Face does not support placeholders",
+        "Hugging Face does not support glossaries",
     ]
 
 
@@ -222,7 +221,7 @@ REFUSED = {
     "model.gated": (dict(gated=True), "false for Hugging Face"),
     "model.epsilon": (
         dict(epsilon=1e-3),
-        "at most the 1e-05 of Hugging Face; received model.epsilon=0.001",
+        "at most 1e-05, the epsilon of Hugging Face; received model.epsilon=0.001",
     ),
     "model.tie_embeddings": (
         dict(norm_first=True, tie_embeddings="target"),
@@ -264,7 +263,7 @@ def test_what_was_written_wrongly_does_not_appear(tokenizer, tmp_path, monkeypat
 
     monkeypatch.setattr(exporter, "_weights", wrong)
     with pytest.raises(
-        VerificationError, match="the model that was written gives the log probabilities"
+        VerificationError, match="the model that was written computes the log probabilities"
     ):
         export_hugging_face(random_translator(tokenizer), tmp_path)
     assert not list(tmp_path.iterdir())

@@ -350,7 +350,7 @@ def test_scores_and_flash_attention_exclude_each_other():
             None,
             "value and key must be equal in all dimensions but the last",
         ),
-        ((2, 5, 6), (2, 3, 7, 4), None, None, "query and value must be of the same rank"),
+        ((2, 5, 6), (2, 3, 7, 4), None, None, "query and value must have the same rank"),
         (
             (2, 5, 6),
             (2, 7, 4),

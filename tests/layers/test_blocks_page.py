@@ -90,7 +90,7 @@ def test_steps_equal_one_call(model):
 def test_generated_tokens_are_those_of_full_passes(model):
     with warnings.catch_warnings():
         # Computed step by step: otherwise it would be slow, and say so.
-        warnings.filterwarnings("error", message=".*computes all positions")
+        warnings.filterwarnings("error", message=".*recomputes all positions")
         generated = generate(model, ROWS[:2, :3].tolist(), max_new_tokens=3)
     texts = ROWS[:2, :3]
     for _ in range(3):

@@ -271,7 +271,7 @@ def test_a_step_beyond_the_end_of_a_fixed_cache_is_refused(position, count):
     with pytest.raises(ValueError) as error:
         layer.step(ops.zeros((BATCH, count, D_MODEL)), layer.init_cache(BATCH, 5), position)
     assert str(error.value) == (
-        "position must leave room in the cache for the n positions of the step; "
+        "the n positions of the step must fit into the cache; "
         f"received position={position}, n={count} and a cache of length 5"
     )
 
@@ -309,13 +309,13 @@ def test_heads_that_do_not_divide_d_model_are_refused(layer_class):
 def test_a_source_is_given_always_or_never():
     with_source, without = DecoderLayer(**SIZES), DecoderLayer(**SIZES)
     with_source(TARGET_ROWS, SOURCE_ROWS), without(TARGET_ROWS)
-    message = "source must be given in every call or in none; the layer was built "
+    message = "source must be given in every call or in no call; the layer was built "
     with pytest.raises(ValueError) as error:
         with_source(TARGET_ROWS)
-    assert message + "with one and received source=None" in str(error.value)
+    assert message + "with a source and received source=None" in str(error.value)
     with pytest.raises(ValueError) as error:
         without(TARGET_ROWS, SOURCE_ROWS)
-    assert message + "without one and received source=a tensor" in str(error.value)
+    assert message + "without a source and received source=a tensor" in str(error.value)
 
 
 X = np.ones((2, 5, 8), "float32")
@@ -343,23 +343,23 @@ X = np.ones((2, 5, 8), "float32")
         ),
         (
             lambda: DecoderLayer(4, 32)(X, X[:1]),
-            "source must have the batch size of target, 2; received source of shape",
+            "source must have the same batch size as target, 2; received source of shape",
         ),
         (
             lambda: Decoder(1, 4, 32)(X[:1], X),
-            "source must have the batch size of target, 1; received source of",
+            "source must have the same batch size as target, 1; received source of",
         ),
         (
             lambda: EncoderLayer(4, intermediate_dim=32),
-            "no argument 'intermediate_dim'; it is called 'd_ff'",
+            "no argument 'intermediate_dim'; use d_ff instead",
         ),
         (
             lambda: DecoderLayer(nhead=4, d_ff=32),
-            "DecoderLayer has no argument 'nhead'; it is called 'num_heads'",
+            "DecoderLayer has no argument 'nhead'; use num_heads instead",
         ),
         (
             lambda: Encoder(1, 4, 32, normalize_first=True),
-            "no argument 'normalize_first'; it is called 'norm_first'",
+            "no argument 'normalize_first'; use norm_first instead",
         ),
         (
             lambda: EncoderLayer(4, 32)(X, padding_mask=None),

@@ -61,7 +61,9 @@ def test_what_is_about_the_source_needs_a_source(decoder):
         ("source_attention_mask", mask(5, 7)),
         ("cross_score_bias", floats(5, 7)),
     ):
-        refused(f"{name} needs a source; received source=None", decoder(), QUERY, **{name: value})
+        refused(
+            f"{name} requires a source; received source=None", decoder(), QUERY, **{name: value}
+        )
 
 
 @pytest.mark.parametrize("name", ["attention_mask", "score_bias"])
@@ -100,8 +102,10 @@ def test_inputs_that_do_not_fit_the_built_attention_are_named():
     features = "must have 8 features, as the layer was built for; received"
     refused(f"value {features} value of shape (2, 7, 9)", attention, QUERY, floats(2, 7, 9))
     refused(f"key {features} key of shape (2, 7, 9)", attention, QUERY, VALUE, floats(2, 7, 9))
-    refused("value must be of the rank of query", attention, QUERY, floats(2, 2, 7, 8))
-    message = "key must have the shape of value, except for the last axis; received key of shape"
+    refused("value must have the same rank as query", attention, QUERY, floats(2, 2, 7, 8))
+    message = (
+        "key must have the same shape as value, except for the last axis; received key of shape"
+    )
     refused(f"{message} (2, 6, 8)", attention, QUERY, VALUE, floats(2, 6, 8))
     refused(f"{message} (2, 8)", attention, QUERY, VALUE, floats(2, 8))
 
@@ -115,7 +119,7 @@ def test_a_residual_connection_needs_a_layer(norm):
 @pytest.mark.parametrize("shape", [(2, 6, 8), (2, 5, 9), (3, 5, 8)])
 def test_a_sublayer_must_keep_the_shape(shape):
     message = (
-        "sublayer_output must have the shape of inputs, (2, 5, 8); received sublayer_output of "
+        "sublayer_output must have the same shape as inputs, (2, 5, 8); received sublayer_output of "
         f"shape {shape}"
     )
     refused(message, Residual(None), QUERY, floats(*shape))
@@ -127,7 +131,7 @@ def test_mistakes_in_steps_are_named():
     cache = layer.init_cache(2, 4)
     for message, hidden, given in (
         ("hidden must be of shape (batch, length, width)", floats(2, 8), cache),
-        ("hidden must have the batch size of the cache, 2", floats(3, 1, 8), cache),
+        ("hidden must have the same batch size as the cache, 2", floats(3, 1, 8), cache),
         ("cache must be from init_cache or the previous step", floats(2, 1, 8), None),
     ):
         refused(message, layer.step, hidden, given, 0)
@@ -136,5 +140,5 @@ def test_mistakes_in_steps_are_named():
     refused("batch_size must be at least 0; received batch_size=-1", layer.init_cache, -1)
     stack = Encoder(2, 2, 8)
     stack(QUERY)
-    message = "caches must be a list of 2, one for each layer; received 1"
+    message = "caches must be a list of 2 values, one per layer; received 1"
     refused(message, stack.step, floats(2, 1, 8), [cache], 0)

@@ -324,7 +324,7 @@ def test_arguments_that_make_no_sense_are_refused(arguments, message):
         ({}, "token_ids must have at most max_length=3 positions; received 4"),
         (
             dict(start_index=2),
-            "token_ids must have at most max_length=3 positions; received 4 from start_index=2 on",
+            "token_ids must have at most max_length=3 positions; received 4 positions starting at start_index=2",
         ),
         (dict(start_index=-1), "start_index must be at least 0; received start_index=-1"),
         (

@@ -105,7 +105,7 @@ def test_encode_returns_what_is_added(positions):
 
 
 def test_rotary_positions_have_no_vectors():
-    with pytest.raises(ValueError, match="positions='rotary' rotates the inputs"):
+    with pytest.raises(ValueError, match="encode is not available with positions='rotary'"):
         built("rotary").encode(np.arange(3))
 
 
@@ -293,7 +293,7 @@ def test_arguments_that_make_no_sense_are_refused(arguments, message):
     [
         (
             dict(start_index=1),
-            "inputs must have at most max_length=5 positions; received 5 from start_index=1 on",
+            "inputs must have at most max_length=5 positions; received 5 positions starting at start_index=1",
         ),
         (dict(start_index=-1), "start_index must be at least 0; received start_index=-1"),
         (

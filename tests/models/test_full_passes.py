@@ -21,7 +21,7 @@ from keras_transformer.errors import ConfigError
 from keras_transformer.models import start_decoding
 from keras_transformer.models.full_pass_decoding import FullPassDecoder
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*computes all positions:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*recomputes all positions:UserWarning")
 SOURCE = np.array([[4, 5, 6, 0], [1, 2, 0, 0], [9, 8, 7, 6]], "int32")
 
 
@@ -339,10 +339,10 @@ def test_the_warning_names_the_line_of_the_caller():
         warnings.simplefilter("always")
         for _ in range(2):
             generate(model, PROMPTS, max_new_tokens=2)
-    (warning,) = [one for one in caught if "computes all positions" in str(one.message)]
+    (warning,) = [one for one in caught if "recomputes all positions" in str(one.message)]
     assert warning.filename == __file__
     assert str(warning.message) == (
-        "'mine' computes all positions for each new token, without caches: it is not a functional "
+        "'mine' recomputes all positions for each new token, without a cache: it is not a functional "
         "model. See keras_transformer.generate"
     )
 

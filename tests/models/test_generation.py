@@ -205,12 +205,12 @@ def test_a_transformer_needs_a_source_of_known_tokens_and_as_many_positions_as_i
         ({"source": 5}, "source must be a list of lists of token ids"),
         (
             {"source": SOURCE},
-            r"source must be an array with a row for each of 2 prompts; received source='shape "
-            r"\(3, 4\)'",
+            r"source must be an array with a row for each of 2 prompts; received source of shape "
+            r"\(3, 4\)",
         ),
         (
             {"source": [[3], [4] * 5]},
-            "source must be at most 4 tokens long; received source='5 tokens'",
+            "source must be at most 4 tokens long; received source of 5 tokens",
         ),
         (
             {"source": SOURCE[:2], "max_new_tokens": 5},

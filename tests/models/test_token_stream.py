@@ -16,7 +16,7 @@ from keras_transformer import (
 )
 from keras_transformer.errors import ConfigError
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*computes all positions:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*recomputes all positions:UserWarning")
 SOURCE = [[4, 5, 6], [1, 2], [9, 8, 7, 6]]
 
 

@@ -40,16 +40,16 @@ def model_of(*parts, embedding=None):
 def generated_step_by_step(model, *args, **options):
     """Generates, and fails if the model warns of full passes."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*computes all positions")
+        warnings.filterwarnings("error", message=".*recomputes all positions")
         return generate(model, PROMPTS, *args, max_new_tokens=4, **options)
 
 
 def generated_by_full_passes(model, reason, *args, **options):
-    with pytest.warns(UserWarning, match="computes all positions for each new token.*" + reason):
+    with pytest.warns(UserWarning, match="recomputes all positions for each new token.*" + reason):
         generated = generate(model, PROMPTS, *args, max_new_tokens=4, **options)
     # One warning is enough.
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*computes all positions")
+        warnings.filterwarnings("error", message=".*recomputes all positions")
         generate(model, PROMPTS, *args, max_new_tokens=4, **options)
     return generated
 
@@ -283,7 +283,7 @@ def assert_best_of_beam(model, generated):
         np.testing.assert_allclose(generated.scores[row], score, rtol=1e-4, atol=1e-4)
 
 
-UNKNOWN = "is not known to treat each position by itself"
+UNKNOWN = "is not known to be position-wise"
 FULL = {
     "dense": (
         lambda: model_of(DecoderLayer(2, 16), Doubled(D_MODEL, name="own")),
@@ -331,7 +331,7 @@ FULL = {
     ),
     "recurrent": (
         lambda: model_of(layers.GRU(D_MODEL, return_sequences=True, name="own")),
-        "none of its layers has causal self-attention",
+        "none of its layers has both causal self-attention and a method step",
     ),
     "convolution": (
         lambda: model_of(DecoderLayer(2, 16), layers.Conv1D(D_MODEL, 3, padding="causal")),
@@ -479,7 +479,7 @@ def test_relative_positions_of_a_source_need_full_passes():
     hidden = PositionsInTheSource(2, 16)(embedding(target), embedding(source))
     model = randomized(keras.Model([source, target], layers.Dense(VOCAB_SIZE)(hidden)))
     texts = [[3, 4, 7, 7], [1, 2, 3, 4], [5, 7, 7, 7]]
-    reason = "layer 'cross' has positions in its attention to a source"
+    reason = "layer 'cross' uses relative positions or a sliding window in cross-attention"
     generated = generated_by_full_passes(model, reason, texts)
     assert_greedy(
         generated, *(lambda tokens, text=text: model([np.array([text]), tokens]) for text in texts)
@@ -536,7 +536,7 @@ def test_without_padding_every_token_is_computed_step_by_step():
     embedding = PositionalEmbedding(VOCAB_SIZE, D_MODEL, padding_id=None)
     model = model_of(DecoderLayer(2, 16), embedding=embedding)
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*computes all positions")
+        warnings.filterwarnings("error", message=".*recomputes all positions")
         generate(model, [[3, 0]], max_new_tokens=2, padding_id=None)
 
 
@@ -560,7 +560,7 @@ def test_models_that_look_ahead_are_refused(part):
     token_ids = keras.Input((6,), dtype="int32")
     hidden = part(DecoderLayer(2, 16)(PositionalEmbedding(VOCAB_SIZE, D_MODEL)(token_ids)))
     model = randomized(keras.Model(token_ids, layers.Dense(VOCAB_SIZE)(hidden), name="ahead"))
-    message = r"^model must be causal: the logits of 'ahead' \(Functional\) at a position change"
+    message = r"^model must be causal: the logits of 'ahead' \(Functional\) at a position depend"
     with pytest.raises(ConfigError, match=message) as raised:
         generate(model, [[1, 2], [3]], max_new_tokens=3)
     assert "\n" not in str(raised.value)

@@ -185,4 +185,4 @@ def test_the_normal_form_of_a_model_does_not_change(train, tmp_path, capsys):
     with pytest.raises(SystemExit):
         train(tmp_path / "tuned", "--init-from", tmp_path / "model", "data.normalize=none")
     message = capsys.readouterr().err.splitlines()[-1]
-    assert "data.normalize must be 'nfc', as in the model that --init-from names" in message
+    assert "data.normalize must be 'nfc', as in the --init-from model" in message

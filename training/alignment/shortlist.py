@@ -57,7 +57,7 @@ def build_shortlist(
     config = model_dir.read_config()
     tokenizers = load_tokenizers(model_dir.path, config.tokenizer, config.data.normalization)
     max_length = config.model.max_length
-    with locked(model_dir.path / ".align.lock", "another process makes the shortlist here"):
+    with locked(model_dir.path / ".align.lock", "another process is making the shortlist"):
         counts = _learn_counts(model_dir.alignment_path, pairs, tokenizers, max_length)
         if links_path is not None:
             probabilities = counts.probabilities()
@@ -192,10 +192,10 @@ def _read_state(path: pathlib.Path, name: str) -> tuple[int, Counts | None]:
     if not path.is_file():
         return 0, None
     try:
-        with reading_archive(path, "what an earlier run left") as arrays:
+        with reading_archive(path, "the state of an earlier run") as arrays:
             if str(arrays["name"]) == name and 1 <= arrays["passes"] <= PASSES:
                 return int(arrays["passes"]), Counts(*(arrays[field] for field in Counts._fields))
-        _log.info(f"{path} is of another text; starting again")
+        _log.info(f"{path} was made from another text; starting again")
     except DamagedFileError as error:
         _log.warning(f"{error}; starting again")
     return 0, None

@@ -15,7 +15,7 @@ from keras_transformer.config.values import listed
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import naming_errors
 from keras_transformer.runtime.device import num_cores
-from keras_transformer.runtime.progress import ProgressBar
+from keras_transformer.runtime.progress import ProgressBar, counted
 from keras_transformer.tensors import Dimension, Tensor
 from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.tokenizers.text_codec import TextCodec
@@ -273,7 +273,7 @@ def _nothing_left(
         weights = ", ".join(f"{weight:g}" for _, weight in pairs.weights)
         return ConfigError(
             f"{pairs.name}: data.weights must be large enough that an epoch has a sentence pair; "
-            f"received data.weights=[{weights}] for {len(pairs):,} in all"
+            f"received data.weights=[{weights}] for {counted(len(pairs), 'pair')} in total"
         )
     return ConfigError(
         f"{pairs.name}: none of the {num_empty + num_too_long:,} sentence pairs can be used: "

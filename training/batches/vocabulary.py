@@ -296,7 +296,7 @@ def _wrong_size(vocab_size: int, limit: int, terms: bool) -> ConfigError:
     if limit > received:
         rule = f"at least {limit} for the alphabet of this text"
     else:
-        rule = f"at most {limit}, which is all that this text supports"
+        rule = f"at most {limit} for this text"
     return ConfigError(
         f"tokenizer.vocab_size must be {rule}; received tokenizer.vocab_size={received}"
     )

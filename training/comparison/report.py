@@ -26,12 +26,13 @@ _LENGTHS_HEADER = [
 ]
 _SCORES_NOTE = (
     "±: half of the 95% confidence interval. "
-    "p: how probable so large a difference from the first system is if the two do not differ."
+    "p: the probability of a difference from the first system that is at least this large, "
+    "if the two systems do not differ."
 )
 _LENGTHS_NOTE = (
-    "Length: words, or what else BLEU's tokenizer counts, for each one of the references. "
-    "Repetitions, copies of the source, unknown tokens: of the translations. "
-    "Lost numbers: of those that source and reference have. "
+    "Length: the number of BLEU tokens of the translations, divided by that of the references. "
+    "Repetitions, copies of the source, unknown tokens: share of the translations. "
+    "Lost numbers: share of the numbers in both source and reference. "
     "Speed: sentences per second, compilation included."
 )
 _OVERVIEW_NOTE = (

@@ -86,7 +86,7 @@ def _workers_of_slurm() -> tuple[list[str], int]:
         workers = resolver.cluster_spec().job_tasks("worker")
         index = resolver.task_id
         if index is None:
-            raise ValueError("SLURM_PROCID is not one of them")
+            raise ValueError("SLURM_PROCID is not a task of the step")
     except (ValueError, RuntimeError) as error:
         names = (
             "SLURM_PROCID",

@@ -140,7 +140,7 @@ class Workers:
             ConfigError: The contents differ.
         """
         if self.from_chief(content.encode()) != content.encode():
-            raise ConfigError(f"{self.name}: {what} must be the same as those of {self._name(0)}")
+            raise ConfigError(f"{self.name}: {what} must be the same as on {self._name(0)}")
 
     @contextlib.contextmanager
     def naming_the_lost(self) -> Iterator[None]:
@@ -187,5 +187,5 @@ def _connect(workers: list[str], index: int, num_gpus: int) -> tf.distribute.Str
         except tf.errors.OpError as error:
             reason = str(error).splitlines()[0]
             raise WorkerError(
-                f"{workers[index]}: this worker cannot be connected with the others: {reason}"
+                f"{workers[index]}: this worker cannot connect to the others: {reason}"
             ) from None

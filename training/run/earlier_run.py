@@ -55,7 +55,10 @@ def completed(config: Config, earlier: Config) -> Config:
 def _require_pieces(config: Config) -> None:
     """Checks that the vocabulary to be learned will have the tokens that `decoding` needs."""
     decoding, data, kind = config.decoding, config.data, config.tokenizer.kind
-    rule = "bpe, unigram or wordpiece without --init-from: it is learned from the text"
+    rule = (
+        "bpe, unigram or wordpiece without --init-from, because the vocabulary is learned from "
+        "the text"
+    )
     require(kind != "sentencepiece", "tokenizer.kind", rule, kind)
     tags = list(dict.fromkeys(tag for tag in data.tags or () if tag))
     rule = f"one of data.tags, {listed(tags)}" if tags else "null without data.tags"

@@ -128,7 +128,8 @@ def bleu_measure(
     if most_matches < MIN_REFERENCE_4GRAMS:
         _log.info(
             f"validation text: its references have {counted(most_matches, '4-gram')}, fewer than "
-            f"the {MIN_REFERENCE_4GRAMS} by which BLEU can rank; perplexity ranks the checkpoints"
+            f"the {MIN_REFERENCE_4GRAMS} that BLEU needs to rank the checkpoints; "
+            "perplexity ranks them"
         )
 
     def measure() -> MeasuredBleu:

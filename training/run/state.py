@@ -181,7 +181,7 @@ def _read_last_state(
                 errors.append(error)
                 continue
             if errors:
-                _log.warning(f"{errors[0]}; {path.name}, of step {state.step:,}, is used instead")
+                _log.warning(f"{errors[0]}; {path.name} from step {state.step:,} is used instead")
             return path, state
     if errors:
         raise DamagedFileError(

@@ -463,7 +463,7 @@ def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:
             names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
             free = next(name for name in names if not name.exists())
             path.rename(free)
-            _log.info(f"{path} is not of this training: it is {free.name} now")
+            _log.info(f"{path} does not belong to this training; renamed to {free.name}")
 
 
 def _require_same_text(

@@ -209,7 +209,7 @@ def write_pairs(
     """
     output = pathlib.Path(output)
     output.parent.mkdir(parents=True, exist_ok=True)
-    with locked(output.with_name(f".{output.name}.lock"), "another process writes these pairs"):
+    with locked(output.with_name(f".{output.name}.lock"), "another process is writing these pairs"):
         text = fingerprint_of(pairs)
         settings = json.loads(json.dumps({**settings, "text": text}))
         if not text["lines"]:
@@ -269,7 +269,7 @@ def _read(path: pathlib.Path, line: bytes, key: str, kind: type[Value]) -> Value
         if isinstance(value, kind):
             return value
     text = shown(line.decode(errors="replace"))
-    raise InvalidFileError(f"{path}: not a file of pairs that are made; received {text}")
+    raise InvalidFileError(f"{path}: not a record of translated pairs; received {text}")
 
 
 def _start_or_resume(unfinished: pathlib.Path, settings: Settings) -> int:

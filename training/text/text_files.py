@@ -334,7 +334,7 @@ def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpu
     """
     if len(sources) != len(targets):
         raise ConfigError(
-            "source and target must be given as many files; "
+            "source and target must have the same number of files; "
             f"received {len(sources)} ({_listed(sources)}) and {len(targets)} ({_listed(targets)})"
         )
     return [_text_corpus(source, target) for source, target in zip(sources, targets, strict=True)]

@@ -98,7 +98,7 @@ def test_align_that_was_stopped_goes_on_after_the_last_pass(arguments, capsys, m
     # What is damaged, or of another text, is not used.
     for content, message in (
         (state[:-9], "starting again"),
-        (state, "of another text; starting again"),
+        (state, "was made from another text; starting again"),
     ):
         model_dir.alignment_path.write_bytes(content)
         pathlib.Path(f"{model_dir.alignment_path}.sha256").unlink(missing_ok=True)

@@ -227,7 +227,7 @@ def test_weights_that_leave_an_epoch_without_pairs_are_an_error(tmp_path):
         )
     assert str(raised.value) == (
         "invented: data.weights must be large enough that an epoch has a sentence pair; received "
-        "data.weights=[0.001, 0.002] for 2 in all"
+        "data.weights=[0.001, 0.002] for 2 pairs in total"
     )
 
 

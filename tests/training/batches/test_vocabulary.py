@@ -57,7 +57,8 @@ def test_the_largest_size_named_in_the_error_is_exact(kind):
     largest = limit_in(error)
     assert train_tokenizer(lines, kind, largest).vocab_size == largest
     with pytest.raises(
-        ValueError, match=f"{rule} {largest},.*received tokenizer.vocab_size={largest + 1}$"
+        ValueError,
+        match=f"{rule} {largest} for this text; received tokenizer.vocab_size={largest + 1}$",
     ):
         train_tokenizer(lines, kind, largest + 1)
 

@@ -125,14 +125,14 @@ def test_directories_may_be_given_without_the_name_of_the_option(tmp_path, capsy
         (LOG.splitlines()[0], "log.csv: the log has no validation yet"),
         (
             LOG + "2,x,4.5,150,0.5,2,9,4,100\n",
-            "log.csv: line 4 is not a line of numbers of a training log",
+            "log.csv: line 4 of the training log must contain only numbers",
         ),
         (
             LOG + "2,0.1,4.5,150,0.5,2,9,4,100,9\n",
-            "log.csv: line 4 is not a line of numbers of a training log",
+            "log.csv: line 4 of the training log must contain only numbers",
         ),
         (LOG + "2,0.1\n", r"log.csv: not a training log \(a line has no step or no val_loss\)"),
-        (b"\xff\n1\n", "log.csv: line 0 is not"),
+        (b"\xff\n1\n", "log.csv: line 0 of the training log must"),
     ],
 )
 def test_a_damaged_log_is_named(log, message, tmp_path):

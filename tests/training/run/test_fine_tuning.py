@@ -20,7 +20,7 @@ from keras_transformer.training.text.corpus import SentencePairs
 GREEK = SentencePairs(
     [f"Ο σκύλος {i} τρέχει." for i in range(20)], ["Der Hund."] * 20, name="Greek"
 )
-AS_IN_THE_MODEL = "as in the model that --init-from names, or be left out; received "
+AS_IN_THE_MODEL = "as in the --init-from model, or be left out; received "
 BRIEF = (
     "training.steps=6",
     "training.validate_every=3",

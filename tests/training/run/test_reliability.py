@@ -509,7 +509,7 @@ def test_a_damaged_state_gives_way_to_the_one_before(unfinished, undisturbed, ca
     lines = capsys.readouterr().err.splitlines()
     (warning,) = [line for line in lines if "warning" in line]
     assert "training_state.npz: the file is damaged" in warning
-    assert warning.endswith("training_state.previous.npz, of step 3, is used instead")
+    assert warning.endswith("training_state.previous.npz from step 3 is used instead")
     assert "resuming after step 3" in lines
     assert_as_if_undisturbed(unfinished, undisturbed)
 
@@ -583,7 +583,7 @@ def test_a_state_whose_progress_is_damaged_gives_way_to_the_one_before(
     assert read_progress(unfinished).step == 3
     (warning,) = capsys.readouterr().err.splitlines()
     assert f"{unfinished.training_state_path}: the training state is damaged (" in warning
-    assert warning.endswith("training_state.previous.npz, of step 3, is used instead")
+    assert warning.endswith("training_state.previous.npz from step 3 is used instead")
 
 
 def test_variables_of_another_type_or_size_are_noticed(unfinished, capsys):
@@ -794,7 +794,7 @@ def test_a_killed_training_loses_no_row_and_repeats_none(unfinished, undisturbed
     flip(unfinished.training_state_path)
     train_here(unfinished.path)
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
-    assert warning.endswith("training_state.previous.npz, of step 3, is used instead")
+    assert warning.endswith("training_state.previous.npz from step 3 is used instead")
     assert_whole_log(unfinished, undisturbed)
     assert_as_if_undisturbed(unfinished, undisturbed)
 
@@ -846,7 +846,7 @@ def test_files_of_the_user_are_neither_lost_nor_fatal(undisturbed, tmp_path, cap
         assert kept.read_text() == f"my {name}"
         if kept.name != (directory / name).name:
             assert (
-                f"{directory / name} is not of this training: it is {name}.1 now"
+                f"{directory / name} does not belong to this training; renamed to {name}.1"
                 in output.splitlines()
             )
     Translator.load(directory)

@@ -195,7 +195,7 @@ def test_a_servable_has_the_tag_and_takes_others(two_directions, tmp_path):
     card = (path / "assets.extra" / "README.md").read_text()
     assert "| Tag | >>en<<, in front of every source |" in card
     assert (
-        "an empty tag stands for >>en<<. The tags are >>de<<, >>en<<; another one is an error."
+        "an empty tag stands for >>en<<. The tags are >>de<<, >>en<<; any other tag is an error."
         in card
     )
     api = RestApi("both", load_servable(path).signatures, max_rows=4)

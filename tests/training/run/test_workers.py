@@ -315,9 +315,7 @@ def test_a_worker_with_something_else_than_the_chief_is_told(
     if what == "texts":
         arguments[arguments.index("--source") + 1] = arguments[arguments.index("--target") + 1]
     chief, other = start(other={"arguments": arguments})
-    assert (
-        f"the {what} must be the same as those of the chief ({chief.addresses[0]})" in other.fail()
-    )
+    assert f"the {what} must be the same as on the chief ({chief.addresses[0]})" in other.fail()
     assert chief.fail().endswith(LOST)
 
 
@@ -427,7 +425,7 @@ def test_an_address_that_is_in_use_is_one_line(files, tmp_path):  # noqa: F811
         addresses = [f"127.0.0.1:{server.getsockname()[1]}", *free_addresses(1)]
         line = Worker(command(files, tmp_path / "chief"), addresses, 0).fail()
     assert (
-        f"error: {addresses[0]}: this worker cannot be connected with the others: Could not start "
+        f"error: {addresses[0]}: this worker cannot connect to the others: Could not start "
         f"gRPC" in line
     )
 

@@ -177,11 +177,11 @@ def test_a_file_of_another_kind_and_another_process_are_one_line(tmp_path):
     for content in (b"a line\n", b"a line \xff\n", b'{"settings": 5}\n'):
         (tmp_path / "bt.unfinished").write_bytes(content)
         with pytest.raises(
-            InvalidFileError, match="bt.unfinished: not a file of pairs that are made; received '"
+            InvalidFileError, match="bt.unfinished: not a record of translated pairs; received '"
         ):
             write(tmp_path / "bt")
     with (
         locked(pathlib.Path(tmp_path / ".other.lock"), "test"),
-        pytest.raises(LockedError, match="another process writes these pairs: process "),
+        pytest.raises(LockedError, match="another process is writing these pairs: process "),
     ):
         write(tmp_path / "other")

@@ -255,7 +255,7 @@ def test_what_does_not_pair_up_is_named(write):
     )
     assert message_of(text_corpora, ["a1.en"], ["c*.de"]) == "c*.de: no file matches this pattern"
     assert message_of(text_corpora, ["a1.en", "a2.en"], ["a1.de"]) == (
-        "source and target must be given as many files; received 2 (a1.en, a2.en) and 1 (a1.de)"
+        "source and target must have the same number of files; received 2 (a1.en, a2.en) and 1 (a1.de)"
     )
 
 
