@@ -43,7 +43,7 @@ def said_by(*arguments, **options):
 
 def is_warning(line, model_dir):
     start = f"{model_dir}/best.weights.h5: the file cannot be read"
-    return line.startswith(start) and line.endswith("; step-00000001.weights.h5 is used instead")
+    return line.startswith(start) and line.endswith("; using step-00000001.weights.h5 instead")
 
 
 @pytest.mark.slow
