@@ -199,7 +199,7 @@ def run_compare(options: argparse.Namespace) -> None:
     check_outputs(options, [options.output] if options.output else [])
     for what, names in (("system", [*model_dirs, *hypotheses]), ("test set", options.source)):
         if twice := [name for place, name in enumerate(names) if name in names[:place]]:
-            raise ConfigError(f"each {what} must be given once; received {twice[0]} twice")
+            raise ConfigError(f"{what}s must be different; received {twice[0]} twice")
     number = len(options.source)
     if len(options.reference) != number:
         raise ConfigError(

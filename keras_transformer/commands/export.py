@@ -139,7 +139,7 @@ def _describe_training(model_dir: "ModelDir") -> str | None:
     try:
         state = read_progress(model_dir)
     except DamagedFileError as error:
-        _log.warning(f"{error}; the model card does not tell the training text")
+        _log.warning(f"{error}; the model card will not describe the training text")
         return None
     if (text := state.text.get("train")) is None:
         return None
@@ -152,35 +152,36 @@ def _check_saved_model_options(options: argparse.Namespace) -> None:
     given = f"must not be given with --format {options.format}"
     if options.precision != "float32":
         raise ConfigError(
-            f"--precision {given}: its weights are float32, and take another type when they are "
-            f"loaded"
+            f"--precision {given}: the weights are stored in float32; choose another type when "
+            f"you load them"
         )
     if options.compile:
-        raise ConfigError(f"--compile {given}: its programs are compiled by TensorFlow")
+        raise ConfigError(f"--compile {given}: only SavedModels can be compiled")
     if (options.signatures, options.serving_default, options.no_verify) != (
         None,
         "translate",
         False,
     ):
         raise ConfigError(
-            f"--signatures, --serving-default and --no-verify {given}: they are about SavedModels"
+            f"--signatures, --serving-default and --no-verify {given}: they only apply to "
+            f"SavedModels"
         )
     if options.tag is not None:
         raise ConfigError(
-            f"--tag {given}: its tokenizer knows none; put the tag's token before those of each "
-            f"source"
+            f"--tag {given}: its tokenizer does not add tags; insert the tag's token before the "
+            f"tokens of each source"
         )
     if options.keep is not None:
-        raise ConfigError(f"--keep {given}: its tokenizer puts no placeholders")
+        raise ConfigError(f"--keep {given}: its tokenizer does not support placeholders")
     if options.terms is not None:
-        raise ConfigError(f"--terms {given}: its tokenizer writes no translations beside terms")
+        raise ConfigError(f"--terms {given}: its tokenizer does not support glossaries")
     if options.format != "hugging-face":
         if (options.beam_size, options.length_penalty) != (None, None):
             raise ConfigError(
-                f"--beam-size and --length-penalty {given}: its files hold no search settings"
+                f"--beam-size and --length-penalty {given}: the format has no search settings"
             )
         if options.languages or options.license:
-            raise ConfigError(f"--languages and --license {given}: its files have no card")
+            raise ConfigError(f"--languages and --license {given}: the format has no model card")
         # Formats and extras have the same names.
         for name in EXTRAS[options.format]:
             if importlib.util.find_spec(name) is None:

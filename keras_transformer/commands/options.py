@@ -311,8 +311,8 @@ def check_outputs(
         for model_dir in model_dirs:
             if ModelDir(model_dir).has_as_file(path):
                 raise ConfigError(
-                    f"{path}: this is a file of the model directory {model_dir}, and must not be "
-                    "written; write to another one"
+                    f"{path}: this is a file of the model directory {model_dir}; "
+                    "choose another output file"
                 )
         _require_writable(path)
     is_resumed = any(map(os.path.exists, state))
@@ -326,7 +326,9 @@ def check_outputs(
     for path in filter(os.path.exists, (*paths, *state)):
         for name, file in inputs:
             if os.path.samefile(path, file):
-                raise ConfigError(f"{path}: this file is read, as {name}, and must not be written")
+                raise ConfigError(
+                    f"{path}: this file is read as {name}; choose another output file"
+                )
     for path in filter(os.path.lexists, paths):
         if not (options.overwrite or is_resumed):
             raise ConfigError(
@@ -345,7 +347,7 @@ def _require_writable(path: str) -> None:
     if not os.path.isdir(folder):
         raise ConfigError(f"{path}: {folder} is not a directory; write to another path")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(f"{path}: nothing can be written in {folder}; write to another path")
+        raise ConfigError(f"{path}: the directory {folder} is not writable; write to another path")
 
 
 def check_needs(options: argparse.Namespace, names: Iterable[str], needed: str) -> None:

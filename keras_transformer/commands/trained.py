@@ -115,9 +115,8 @@ def read_glossary(path: str) -> dict[str, str]:
             raise InvalidFileError(f"{place}: {rule}; received {shown(line)}")
         term, translation = columns
         if term in glossary:
-            before = f"which line {lines_of[term]} has already"
             raise InvalidFileError(
-                f"{place}: a term must be given once; received {shown(term)}, {before}"
+                f"{place}: duplicate term {shown(term)}; it is already in line {lines_of[term]}"
             )
         glossary[term], lines_of[term] = translation, number
     return glossary
@@ -143,7 +142,7 @@ def _numbered_lines(path: str, content: str) -> list[tuple[int, str]]:
                 f"{_MAX_CHARACTERS:,} characters; it has more"
             )
     if not lines:
-        raise InvalidFileError(f"{path}: the file must have {content} in a line")
+        raise InvalidFileError(f"{path}: the file has no terms; each line must have {content}")
     for number, line in lines:
         if "\0" in line:
             raise InvalidFileError(

@@ -141,7 +141,7 @@ def run_translate(options: argparse.Namespace) -> None:
             bar.advance(len(lines))
         if prefixes is not None and next(prefixes, None) is not None:
             raise ConfigError(
-                f"{options.prefix}: there must be as many lines as in the source; it has more"
+                f"{options.prefix}: the file must have as many lines as the source; it has more"
             )
     _log.info(f"translated {counted(num_lines, 'line')}")
 
@@ -193,8 +193,8 @@ def _translate(
     if block_prefixes is not None and len(block_prefixes) < len(texts):
         num_lines = first - 1 + len(block_prefixes)
         raise ConfigError(
-            f"{options.prefix}: there must be as many lines as in the source; it has "
-            f"{num_lines}, which has more"
+            f"{options.prefix}: the file must have as many lines as the source; "
+            f"it has only {num_lines}"
         )
     sampling = sampling_of(options, first - 1)
     translations = translator.translate(
@@ -214,10 +214,9 @@ def _translate_documents(
     for number, document in enumerate(translator.translate_document(texts, language), start=first):
         if document.was_cut:
             _log.info(
-                f"line {number}: a part has no translation: a document may have {MAX_SENTENCES} "
-                f"sentences and "
-                f"{MAX_TOKENS:,} tokens, and a character the model's "
-                f"{translator.model.config.max_length} tokens"
+                f"line {number}: a part was not translated: a document may have at most "
+                f"{MAX_SENTENCES} sentences and {MAX_TOKENS:,} tokens, and a character at most the "
+                f"model's {translator.model.config.max_length} tokens"
             )
         yield document.text
 
@@ -318,7 +317,7 @@ def run_serve(options: argparse.Namespace) -> None:
         raise ConfigError(f"--port {options.port}: {error.strerror}") from None
     address = f"http://127.0.0.1:{server.server_port}/"
     rest = f"{address.removesuffix('/')}{api.url_path}:predict"
-    write_lines([f"{address} translates; REST: {rest}"])
+    write_lines([f"{address} (web page), {rest} (REST API)"])
     with server:
         server.serve_forever()
 

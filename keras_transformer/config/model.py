@@ -188,8 +188,8 @@ class TransformerConfig:
         require(is_valid, "model.tie_embeddings", rule, self.tie_embeddings)
         if self.num_parameters > MAX_PARAMETERS:
             raise ConfigError(
-                f"the sizes in the section model must make at most {MAX_PARAMETERS:,} parameters; "
-                f"they make {self.num_parameters:,}"
+                f"the sizes in the section model must result in at most {MAX_PARAMETERS:,} "
+                f"parameters; they result in {self.num_parameters:,}"
             )
 
     @property
@@ -322,8 +322,9 @@ class AttentionView:
         Raises:
             ConfigError: If the model has no such layer. The message is about `name`.
         """
-        number = config.depths[0 if self.kind == "encoder" else 1]
-        return [number - 1] if self.layer == "last" else _chosen(name, self.layer, number)
+        place, unit = (0, "encoder layers") if self.kind == "encoder" else (1, "decoder layers")
+        number = config.depths[place]
+        return [number - 1] if self.layer == "last" else _chosen(name, self.layer, number, unit)
 
     def heads(self, config: TransformerConfig, name: str = "head") -> list[int]:
         """Returns the indices of the heads to show, from 0.
@@ -331,11 +332,12 @@ class AttentionView:
         Raises:
             ConfigError: If the model has no such head. The message is about `name`.
         """
-        return _chosen(name, self.head, config.num_heads)
+        return _chosen(name, self.head, config.num_heads, "attention heads")
 
 
-def _chosen(name: str, choice: str, number: int) -> list[int]:
+def _chosen(name: str, choice: str, number: int, unit: str) -> list[int]:
     if choice == "all":
         return [*range(number)]
-    require(int(choice) <= number, name, f"at most {number}, as many as the model has", choice)
+    rule = f"at most {number}, the number of {unit} in the model"
+    require(int(choice) <= number, name, rule, choice)
     return [int(choice) - 1]

@@ -83,7 +83,9 @@ def _kept_term(name: str, value: Any) -> Any:
 def _glossary(name: str, value: Any, *, optional: bool = False) -> Any:
     is_glossary = isinstance(value, dict) and len(value) > 0
     is_glossary = is_glossary and all(map(_is_term, (*value, *value.values())))
-    rule = "a mapping of one or more terms to their translations, without white space around them"
+    rule = (
+        "a mapping from one or more terms to translations, without leading or trailing white space"
+    )
     require(is_glossary or (optional and value is None), name, rule, value)
     for term, translation in (value or {}).items():
         utf_8(name, term)

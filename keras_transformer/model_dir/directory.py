@@ -115,7 +115,7 @@ class ModelDir:
             LockedError: On entry, if another process holds the lock.
             ConfigError: On entry, if the lock is not a regular file, such as a symbolic link.
         """
-        return locked(self.lock_path, "another training runs here")
+        return locked(self.lock_path, "another training run uses this directory")
 
     def has_as_file(self, path: str | os.PathLike[str]) -> bool:
         """Returns whether a path, in any spelling, is or would be a file of this directory."""
@@ -161,7 +161,9 @@ class ModelDir:
         sections = read_sections(self.config_path)
         with naming_line(self.config_path):
             version = sections.pop("format_version", None)
-            rule = f"{_FORMAT_VERSION}, the one that this release of keras3-transformer reads"
+            rule = (
+                f"{_FORMAT_VERSION}, the only version that this release of keras3-transformer reads"
+            )
             require(version == _FORMAT_VERSION, "format_version", rule, version)
             return from_dict(Config, sections)
 
@@ -266,8 +268,8 @@ class ModelDir:
             ]
         except (ValueError, KeyError, TypeError, AttributeError):
             _log.warning(
-                f"{self.evaluation_path}: not what evaluate wrote; "
-                "the model card does not show its scores"
+                f"{self.evaluation_path}: not written by evaluate; "
+                "the model card will not show scores"
             )
             return []
 
@@ -416,7 +418,7 @@ def require_memory(num_parameters: int, bytes_per_parameter: int, purpose: str) 
     available = memory_size()
     if needed > available:
         raise MemoryLimitError(
-            f"the sizes in the section model make {num_parameters:,} parameters, "
+            f"the sizes in the section model result in {num_parameters:,} parameters, "
             f"which take at least {needed / 2**30:,.1f} GiB of memory {purpose}; "
             f"this machine has {available / 2**30:,.1f} GiB"
         )

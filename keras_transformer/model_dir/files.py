@@ -210,7 +210,7 @@ def locked(path: pathlib.Path, task: str) -> Iterator[None]:
     The lock is released if the process is killed.
 
     Args:
-        task: task of the holder for messages, such as "another training runs here".
+        task: task of the holder for messages, such as "another training run uses this directory".
 
     Raises:
         LockedError: If another process holds the lock. The message names the process and its start
@@ -314,7 +314,7 @@ def _require_lock_file(path: pathlib.Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(mode):
-        kind = "a symbolic link" if stat.S_ISLNK(mode) else "something else"
+        kind = "a symbolic link" if stat.S_ISLNK(mode) else "another type of file"
         raise ConfigError(f"{path}: a lock must be a regular file; received {kind}; remove it")
 
 

@@ -61,7 +61,7 @@ def read_shortlist(
         if str(tokenizers) != _digest(tokenizer_files):
             raise InvalidFileError(
                 f"{path}: the shortlist was made with other tokenizers; "
-                "make it again with keras-transformer build-shortlist, or remove it"
+                "rebuild it with keras-transformer build-shortlist, or remove it"
             )
         for name, ids, rank in (("by_source", by_source, 2), ("always", always, 1)):
             is_of_ids = ids.dtype.kind in "iu" and ids.ndim == rank

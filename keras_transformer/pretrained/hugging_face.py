@@ -345,4 +345,4 @@ def _our_name(name: str) -> str:
         if part in _OURS:
             kinds = _NORM_KINDS if _OURS[part].endswith("/norm") else _DENSE_KINDS
             return f"{side}/{number}/{_OURS[part]}/{kinds[kind]}"
-    raise ConfigError(f"the weight {name} is not one of a Transformer of this package")
+    raise ConfigError(f"the weight {name} is not supported")

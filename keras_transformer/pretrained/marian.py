@@ -139,7 +139,7 @@ def _read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
         if claimed > _MAX_COMPRESSION * num_bytes:
             raise ConfigError(
                 f"it claims to hold {claimed:,} bytes, "
-                f"which cannot be {num_bytes:,} compressed ones"
+                f"too many for a compressed file of {num_bytes:,} bytes"
             )
         for member in members:
             name = array_name(member.filename)
@@ -230,7 +230,7 @@ def _our_name(name: str) -> str:
         match = re.fullmatch(r"([Wb])([qkvo12])", weight)
         if match:
             return f"{prefix}/{_PARTS[match[2]]}/{_KINDS[match[1]]}"
-    raise ConfigError(f"the weight {name} is not one of a Transformer of this package")
+    raise ConfigError(f"the weight {name} is not supported")
 
 
 def _read_tokenizer(path: pathlib.Path, vocabulary: pathlib.Path, size: int) -> TokenizerAndRows:

@@ -137,14 +137,14 @@ def require_file(path: pathlib.Path) -> None:
     """Rejects paths that are not regular files, such as directories and endless pipes."""
     # Unlike `path.is_file()`, this does not raise an error for names that are too long.
     if not os.path.isfile(path):
-        reason = "this is no file" if os.path.exists(path) else "the file is missing"
+        reason = "not a regular file" if os.path.exists(path) else "the file is missing"
         raise InvalidFileError(f"{path}: {reason}")
 
 
 def array_name(filename: str) -> str:
     name = filename.removesuffix(".npy")
     if not (name.isprintable() and 0 < len(name) <= _MAX_NAME_LENGTH):
-        raise ConfigError(f"the file cannot be read (an array is called {shown(name)})")
+        raise ConfigError(f"the file cannot be read (invalid array name {shown(name)})")
     return name
 
 
@@ -202,9 +202,7 @@ def read_tokenizer(
             if piece not in ids:
                 raise ConfigError(f"the vocabulary has no {piece}")
         if _START in ids:
-            raise ConfigError(
-                f"the vocabulary must not have {_START}, which is a special piece here"
-            )
+            raise ConfigError(f"the vocabulary must not have {_START}, which is reserved")
     pieces = sorted(ids.keys() - {_END, _UNKNOWN, _PADDING}, key=ids.__getitem__)
     with reading(path):
         tokenizer = PretrainedSentencePieceTokenizer.with_vocabulary(read_bytes(path), pieces)
@@ -235,7 +233,7 @@ def as_weight(name: str, array: np.ndarray) -> np.ndarray:
 def write_model_dir(model: PretrainedModel, path: pathlib.Path) -> pathlib.Path:
     """Writes a new model directory atomically and returns its path."""
     if path.exists():
-        raise ConfigError(f"{path}: it exists already; import the model into a new directory")
+        raise ConfigError(f"{path} already exists; import the model into a new directory")
     check_weights(model)
     transformer = build_transformer(model.config.model, dtype="float32")
     for name, variable in named_weights(transformer):
@@ -268,7 +266,7 @@ def check_weights(model: PretrainedModel) -> None:
             transformer = build_transformer(model.config.model, dtype="float32")
             shapes = {name: list(variable.shape) for name, variable in named_weights(transformer)}
         _refuse(shapes.keys() - model.weights.keys(), "is missing")
-        _refuse(model.weights.keys() - shapes.keys(), "is one too many")
+        _refuse(model.weights.keys() - shapes.keys(), "is unexpected")
         for name, shape in shapes.items():
             if name in _VOCABULARY_AXES:
                 # The file has a row for every id of the other program.
@@ -282,7 +280,7 @@ def check_weights(model: PretrainedModel) -> None:
 def _refuse(names: Set[str], problem: str) -> None:
     if names:
         raise ConfigError(
-            f"the weight {min(names)} {problem}: the model is not what its options say"
+            f"the weight {min(names)} {problem}: the weights do not match the options of the model"
         )
 
 

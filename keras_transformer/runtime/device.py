@@ -112,8 +112,8 @@ def _precision_of_gpu(
     if major >= 8:
         return "bfloat16", f"this GPU ({capability}) multiplies bfloat16 matrices"
     if major >= 7 and training:
-        reason = f"this GPU ({capability}) multiplies float16 matrices, but not bfloat16 ones"
-        return "float16", f"{reason}, which need 8.0"
+        reason = f"this GPU ({capability}) multiplies float16 matrices"
+        return "float16", f"{reason}, but bfloat16 needs compute capability 8.0"
     reason = f"this GPU ({capability}) does not multiply bfloat16 matrices, which need 8.0"
     return "float32", f"{reason}, nor float16 ones, which need 7.0" if training else reason
 

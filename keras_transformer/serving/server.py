@@ -85,7 +85,7 @@ class _Queue:
         """
         if not self._places.acquire(blocking=False):
             raise RequestError(
-                f"the server is busy: {MAX_WAITING} requests wait already; try again later",
+                f"the server is busy: {MAX_WAITING} requests are already waiting; try again later",
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 _RETRY_SECONDS,
             )
@@ -205,7 +205,7 @@ def _columns_of(rows: object, specs: Mapping[str, tf.TensorSpec]) -> dict[str, l
     for row in rows:
         if not isinstance(row, dict) or {*row} != {*specs}:
             raise RequestError(
-                f"each of instances must have the keys {', '.join(specs)}; received {shown(row)}"
+                f"every instance must have the keys {', '.join(specs)}; received {shown(row)}"
             )
     return {name: [row[name] for row in rows] for name in specs}
 
@@ -422,7 +422,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         is_wanted = is_own_page or self.command == "GET"
         is_local = re.fullmatch(rf"(localhost|{re.escape(_LOOPBACK)})(:\d+)?", host)
         if not (is_wanted and is_local):
-            self._refuse_unread("This server answers to localhost only", HTTPStatus.FORBIDDEN)
+            message = "this server only accepts requests to localhost, and none from other sites"
+            self._refuse_unread(message, HTTPStatus.FORBIDDEN)
 
     def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
@@ -434,7 +435,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         try:
             return self.rfile.read(int(length))
         except TimeoutError:
-            message = f"the request must arrive without a pause of {_SECONDS} seconds"
+            message = f"the request timed out after {_SECONDS} seconds without data"
             self._refuse_unread(message, HTTPStatus.REQUEST_TIMEOUT)
 
     def _refuse_unread(self, message: str, status: HTTPStatus) -> NoReturn:

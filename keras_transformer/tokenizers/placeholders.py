@@ -110,8 +110,8 @@ class SpanFinder:
         self._pattern = "|".join([*(f"(?:{pattern})" for pattern in patterns), _PATTERN])
         if not _is_pattern(self._pattern):
             raise ConfigError(
-                "decoding.placeholder_patterns must be fewer or shorter; received "
-                f"{len(patterns):,}"
+                "decoding.placeholder_patterns must have fewer or shorter patterns; "
+                f"received {len(patterns):,}"
             )
         self._terms = None
         if terms:
@@ -121,7 +121,7 @@ class SpanFinder:
             self._terms = "|".join(re.escape(_in_words(term)) for term in longest_first)
             if not _is_pattern(self._terms):
                 raise ConfigError(
-                    f"terms that are kept must be fewer or shorter; received {len(terms):,}"
+                    f"decoding.keep must have fewer or shorter terms; received {len(terms):,}"
                 )
 
     @classmethod

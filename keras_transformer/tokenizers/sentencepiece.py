@@ -45,6 +45,7 @@ _LANGUAGE = r"(?s)^(>>.*?<<)(.*)$"
 
 SentencePiece = ModelProto.SentencePiece
 _MODEL_TYPES = (TrainerSpec.UNIGRAM, TrainerSpec.BPE)
+_CHARACTER_MAP = "the character map (precompiled_charsmap) of the SentencePiece model"
 # Far above the size of any trained model, so that a file cannot allocate gigabytes.
 _MAX_BYTES = 16 * 2**20
 _MAX_PIECES = 1_000_000
@@ -239,8 +240,8 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         for piece in vocabulary:
             check_piece(piece)
         are_different = len(set(ordered)) == len(ordered)
-        rule = f"of different pieces, and without {', '.join(cls.special_pieces)}"
-        require(are_different, "the vocabulary", rule, "one with repetitions")
+        rule = f"a list of unique pieces without {', '.join(cls.special_pieces)}"
+        require(are_different, "the vocabulary", rule, "one with duplicates")
         rest = [piece for piece in known if piece not in {*ordered, *unknown}]
         del proto.pieces[:]
         for piece in [*ordered, *rest]:
@@ -418,12 +419,10 @@ def _check_character_map(content: bytes) -> None:
     except UnicodeDecodeError:
         is_whole = False
     if not is_whole or max(map(len, texts.split(b"\0"))) > _MAX_NORMALIZED_BYTES:
-        raise ConfigError("the map of characters of the SentencePiece model is damaged")
+        raise ConfigError(f"{_CHARACTER_MAP} is damaged")
     units = np.frombuffer(content, "<u4", size // 4, offset=4)
     if not _is_safe_trie(units, texts):
-        raise ConfigError(
-            "the map of characters of the SentencePiece model leads outside of itself"
-        )
+        raise ConfigError(f"{_CHARACTER_MAP} has invalid offsets")
 
 
 def _is_safe_trie(units: np.ndarray, texts: bytes) -> bool:

@@ -81,7 +81,7 @@ class Glossary:
                 tf.strings.regex_replace("", self._pattern, "")
         except tf.errors.InvalidArgumentError:
             raise ConfigError(
-                f"decoding.terms must be fewer or shorter; received {len(terms):,} terms"
+                f"decoding.terms must have fewer or shorter terms; received {len(terms):,}"
             ) from None
 
     def translations(self, texts: Texts) -> Annotated[tf.RaggedTensor, "string (n, None)"]:

@@ -147,10 +147,10 @@ def test_translate_documents_answers_every_line_with_one_line(translator, transl
     assert answers.pop() == ""
     actual = translator.translate_document(lines, "en")
     assert answers == [result.text.replace("\n", " ") for result in actual]
-    said = [line for line in output.err.splitlines() if "a part has no translation" in line]
+    said = [line for line in output.err.splitlines() if "a part was not translated" in line]
     assert said == [
-        "line 3: a part has no translation: a document may have 200 sentences and 8,192 tokens, "
-        "and a character the model's 64 tokens"
+        "line 3: a part was not translated: a document may have at most 200 sentences and 8,192 tokens, "
+        "and a character at most the model's 64 tokens"
     ]
 
 
@@ -173,12 +173,12 @@ def test_translate_with_prefixes_and_sampling(translate, tmp_path, monkeypatch, 
     assert len(set(samples[:3])) == 3 and samples[3] == ""
     monkeypatch.setattr("keras_transformer.commands.translate.LINES_PER_BLOCK", 2)
     assert answers_with(*arguments, "--seed", 5) == samples
-    for content, said in (("a\n" * 4, "it has 4, which has more"), ("a\n" * 6, "it has more")):
+    for content, said in (("a\n" * 4, "it has only 4"), ("a\n" * 6, "it has more")):
         prefix.write_text(content)
         with pytest.raises(SystemExit):
             answers_with("--prefix", prefix)
         assert (
-            f"{prefix}: there must be as many lines as in the source; {said}"
+            f"{prefix}: the file must have as many lines as the source; {said}"
             in capsys.readouterr().err
         )
 
@@ -289,7 +289,7 @@ def test_translate_never_writes_over_a_file_unasked(tiny_model_dir, fails, text)
     message = fails(*model, "--source", source, "--output", output)
     assert message.endswith("the file exists already; write to another one, or give --overwrite")
     message = fails(*model, "--source", source, "--output", source, "--overwrite")
-    assert message.endswith("this file is read, as --source, and must not be written")
+    assert message.endswith("this file is read as --source; choose another output file")
     message = fails(*model, "--source", text("a.gz", ["a"]))
     assert "--source must not be compressed: gzip -dc " in message
 

@@ -141,9 +141,9 @@ MISTAKES = {
     f"{PICTURE} --model-dir trained untrained": "--text needs one --model-dir; received 2",
     f"{PICTURE} --layer 0": "--layer must be a positive number, all or last; received --layer='0'",
     f"{PICTURE} --head last": "--head must be a positive number or all; received --head='last'",
-    f"{PICTURE} --layer 5": "--layer must be at most 4, as many as the model has; received "
+    f"{PICTURE} --layer 5": "--layer must be at most 4, the number of decoder layers in the model; received "
     "--layer='5'",
-    f"{PICTURE} --head 5": "--head must be at most 4, as many as the model has; received "
+    f"{PICTURE} --head 5": "--head must be at most 4, the number of attention heads in the model; received "
     "--head='5'",
     "serve --port 65536": "--port must be at most 65,535; received --port=65536",
     "synthesize --output a": "give --source to distill, or --target to translate back",
@@ -198,7 +198,7 @@ MISTAKES = {
     "train --tfds ''": "--tfds must be a text that is not empty; received --tfds=''",
     f"train {UNREAD}": "empty: the text is empty",
     f"train {UNREAD} --model-dir trained": "no training_state.npz to resume from",
-    f"train {UNREAD} --model-dir held": "another training runs here: process ",
+    f"train {UNREAD} --model-dir held": "another training run uses this directory: process ",
     f"train {UNREAD} --set 'decoding.tag=<bt>'": "--set decoding.tag=<bt>: decoding.tag must be "
     "null without data.tags; received decoding.tag='<bt>'",
     f"train {UNREAD} --set 'data.tags=[<a>]' 'data.valid_tags=[<a>]' 'decoding.tag=<b>'": "tag must "
@@ -320,7 +320,9 @@ def test_a_file_that_exists_is_not_replaced_and_an_input_never(
         (name,) = given
         options[options.index(name) + 1] = output
         message = fails(command, *model, *options, "--overwrite")
-        assert message.endswith(f"{output}: this file is read, as {name}, and must not be written")
+        assert message.endswith(
+            f"{output}: this file is read as {name}; choose another output file"
+        )
     assert (tmp_path / output).read_text() == "foreign"
 
 
@@ -570,7 +572,10 @@ def test_weights_that_point_to_other_files_are_refused(tiny_model_dir, fails, tm
     [
         (ConfigError("d_model must\nbe positive"), "d_model must be positive"),
         (DivergedError("the loss is nan"), "the loss is nan"),
-        (LockedError("another training runs here"), "another training runs here"),
+        (
+            LockedError("another training run uses this directory"),
+            "another training run uses this directory",
+        ),
         (
             FileNotFoundError(errno.ENOENT, "No such file or directory", "a.en"),
             "a.en: No such file or directory",

@@ -119,7 +119,7 @@ def test_hostile_text_is_refused_at_once(refused, text, problem):
         ),
         (
             "model: {d_ff: 100000000000}",
-            "the sizes in the section model must make at most 10,000,000,000 parameters; they make",
+            "the sizes in the section model must result in at most 10,000,000,000 parameters; they result in",
         ),
         (
             "model: {d_ff: %s}" % ("1" * 400),
@@ -160,8 +160,8 @@ def test_hostile_text_is_refused_at_once(refused, text, problem):
         ),
         (
             "model: {num_layers: 1000, d_model: 100000, d_ff: 1000000}",
-            "the sizes in the section model must make at most 10,000,000,000 parameters; they "
-            "make 520,0",
+            "the sizes in the section model must result in at most 10,000,000,000 parameters; they "
+            "result in 520,0",
         ),
     ],
 )
@@ -412,7 +412,7 @@ data: {augment: {
         (
             "model.d_model=1000000",
             "LINE 1, LINE 2, LINE 3, --set model.d_model=1000000: the sizes in the section model "
-            "must make at most 10,000,000,000 parameters; they make 48,012,144,002,048",
+            "must result in at most 10,000,000,000 parameters; they result in 48,012,144,002,048",
         ),
     ],
 )

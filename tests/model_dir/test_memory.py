@@ -49,7 +49,7 @@ def test_the_limit_is_what_the_parameters_take(machine):
     with pytest.raises(MemoryLimitError) as error:
         directory.require_memory(2**26 + 1, 16, "to train")
     assert str(error.value) == (
-        "the sizes in the section model make 67,108,865 parameters, which take at least 1.0 GiB "
+        "the sizes in the section model result in 67,108,865 parameters, which take at least 1.0 GiB "
         "of memory to train; "
         "this machine has 1.0 GiB"
     )

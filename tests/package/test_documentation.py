@@ -232,7 +232,7 @@ def test_each_command_has_its_options(page, parse):
 def test_the_server_of_the_readme_has_the_model_of_the_request():
     readme = (ROOT / "README.md").read_text(encoding="utf-8").replace("\n", " ")
     requested = set(re.findall(r"/v1/models/([^:/]+):predict", readme))
-    servables = re.findall(r"serve --servable (\S+?)`", readme)
+    servables = re.findall(r"serve --servable (\S+)", readme)
     assert requested == {path.rpartition("/")[2] for path in servables} == {"en-de"}
 
 

@@ -243,12 +243,12 @@ MISTAKES = {
     ),
     "deeper": (
         lambda folder: change_options(folder, **{"enc-depth": 3}),
-        "the weight encoder/2/attention/query/kernel is missing: the model is not what its "
-        "options say",
+        "the weight encoder/2/attention/query/kernel is missing: the weights do not match "
+        "the options of the model",
     ),
     "strange weight": (
         lambda folder: change_arrays(folder, encoder_bi_W=np.zeros(3, "float32")),
-        "opus.npz: the weight encoder_bi_W is not one of a Transformer of this package",
+        "opus.npz: the weight encoder_bi_W is not supported",
     ),
     "integers": (
         lambda folder: change_arrays(folder, decoder_l1_self_Wk=np.zeros((16, 16), "int8")),
@@ -350,7 +350,7 @@ def hugging_face_arrays(vocab_size, d_model, d_ff, depths=(1, 1), is_tied=True):
         (dict(), "model.safetensors: the file is missing"),
         (
             dict(weights={"pooler.weight": 1}),
-            "model.safetensors: the weight pooler.weight is not one of a Transformer",
+            "model.safetensors: the weight pooler.weight is not supported",
         ),
         (dict(weights={"model.shared.weight": 1}), "vocab.json: the file is missing"),
         (dict(weights={}, vocab=["a"]), "vocab.json: the file cannot be read as JSON"),
@@ -388,7 +388,7 @@ def test_a_directory_is_not_written_over(marian_folder, tmp_path, capsys):
     (tmp_path / "model").mkdir()
     with pytest.raises(SystemExit):
         import_here(marian_folder, tmp_path / "model")
-    assert "it exists already; import the model into a new directory" in capsys.readouterr().err
+    assert "already exists; import the model into a new directory" in capsys.readouterr().err
 
 
 def train_sentencepiece(lines, path, vocab_size, **options):

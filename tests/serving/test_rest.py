@@ -107,7 +107,7 @@ def test_status_of_the_model():
 TWO = {"signature_name": "add"}
 TEXT = "text must be string of shape (None,); received "
 NAME = "signature_name must be one of serving_default, add, refuse; received "
-ROW = "each of instances must have the keys text; received "
+ROW = "every instance must have the keys text; received "
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ ROW = "each of instances must have the keys text; received "
         ({**TWO, "inputs": ["a"]}, "inputs must have the keys text, number; received ['a']"),
         (
             {**TWO, "instances": ["a"]},
-            "each of instances must have the keys text, number; received 'a'",
+            "every instance must have the keys text, number; received 'a'",
         ),
         (
             {**TWO, "inputs": {"text": ["a"], "number": [[1, 2.5]]}},

@@ -33,6 +33,7 @@ from keras_transformer.serving.server import (
     make_server,
 )
 
+NOT_LOCAL = "this server only accepts requests to localhost, and none from other sites"
 TEXTS = ["Anna sees a tree.", "the dog buys two apples.", "", "🐶 כלב"]
 
 
@@ -197,23 +198,23 @@ def test_every_signature_answers_in_both_formats_as_its_function(name, port, gra
 @pytest.mark.parametrize(
     "method, path, body, headers, status, message",
     [
-        ("GET", "/", None, {"Host": "example.com"}, 403, "This server answers to localhost only"),
+        ("GET", "/", None, {"Host": "example.com"}, 403, NOT_LOCAL),
         (
             "POST",
             "/v1/",
             "{}",
             {"Host": "localhost.example.com:8501"},
             403,
-            "This server answers to localhost",
+            NOT_LOCAL,
         ),
-        ("GET", "/", None, {"Host": "["}, 403, "This server answers to localhost only"),
+        ("GET", "/", None, {"Host": "["}, 403, NOT_LOCAL),
         (
             "POST",
             "/v1/",
             "{}",
             {"Origin": "http://example.com"},
             403,
-            "This server answers to localhost only",
+            NOT_LOCAL,
         ),
         (
             "POST",
@@ -221,7 +222,7 @@ def test_every_signature_answers_in_both_formats_as_its_function(name, port, gra
             "{}",
             {"Sec-Fetch-Site": "cross-site"},
             403,
-            "This server answers to localhost only",
+            NOT_LOCAL,
         ),
         ("GET", "/x", None, {}, 404, "Not Found"),
         ("POST", "/x", "{}", {}, 404, "Not Found"),
@@ -351,7 +352,7 @@ def test_too_many_waiting_requests_are_told_to_come_again_later():
     assert len(refused) == 3
     for status, headers, content in refused:
         assert (status, headers["Retry-After"]) == (503, "1")
-        error = f"the server is busy: {MAX_WAITING} requests wait already; try again later"
+        error = f"the server is busy: {MAX_WAITING} requests are already waiting; try again later"
         assert content == {"error": error}
 
 
@@ -406,7 +407,8 @@ def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
     try:
         line = process.stdout.readline()
         received = re.fullmatch(
-            r"http://127\.0\.0\.1:(\d+)/ translates; REST: (\S+)/v1/models/tiny:predict\n", line
+            r"http://127\.0\.0\.1:(\d+)/ \(web page\), (\S+)/v1/models/tiny:predict \(REST API\)\n",
+            line,
         )
         assert received, process.stderr.read()
         body = json.dumps({"instances": TEXTS[:1]})

@@ -172,7 +172,7 @@ def test_terms_are_whole_words_and_the_longer_one_counts():
     with pytest.raises(ConfigError, match="a term that is kept must not be blank; received ' '"):
         SpanFinder([" "])
     with pytest.raises(
-        ConfigError, match="terms that are kept must be fewer or shorter; received 200,000"
+        ConfigError, match="decoding.keep must have fewer or shorter terms; received 200,000"
     ):
         SpanFinder([f"word{i:06}" * 9 for i in range(200_000)])
 

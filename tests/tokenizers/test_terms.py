@@ -105,7 +105,7 @@ def test_a_vocabulary_without_the_pieces_takes_no_glossary():
         TextCodec.for_translation(pair, 100, DecodingConfig(terms=TERMS))
     for terms in ({}, {"": "x"}, {"a": " x"}, {"a": 1}, ["a"]):
         with pytest.raises(
-            ConfigError, match="decoding.terms must be a mapping of one or more terms"
+            ConfigError, match="decoding.terms must be a mapping from one or more terms"
         ):
             DecodingConfig(terms=terms)
     with pytest.raises(
@@ -118,6 +118,6 @@ def test_thousands_of_terms_are_taken_and_too_many_refused():
     glossary = Glossary({f"term number {i}": str(i) for i in range(1000)})
     assert glossary.translations(tf.constant(["term number 123"])).to_list() == [[b"123"]]
     with pytest.raises(
-        ConfigError, match="decoding.terms must be fewer or shorter; received 1 terms"
+        ConfigError, match="decoding.terms must have fewer or shorter terms; received 1$"
     ):
         Glossary({"x" * 700_000: "y"})

@@ -256,13 +256,11 @@ def test_restricted_self_attention_shows_nothing_beyond_the_window(tiny_model_di
 
 def test_a_view_is_checked(translator, tmp_path):
     for view, name, most, received in (
-        (AttentionView("cross", layer="4"), "layer", 3, 4),
-        (AttentionView("encoder", layer="3"), "layer", 2, 3),
-        (AttentionView(head="5"), "head", 4, 5),
+        (AttentionView("cross", layer="4"), "layer", "3, the number of decoder layers", 4),
+        (AttentionView("encoder", layer="3"), "layer", "2, the number of encoder layers", 3),
+        (AttentionView(head="5"), "head", "4, the number of attention heads", 5),
     ):
-        message = (
-            f"{name} must be at most {most}, as many as the model has; received {name}='{received}'"
-        )
+        message = f"{name} must be at most {most} in the model; received {name}='{received}'"
         with pytest.raises(ConfigError, match=message):
             plot_attention(translator, TEXT, tmp_path / "a.html", view)
     with pytest.raises(ConfigError, match="must be Unicode text without NUL characters"):

@@ -212,7 +212,7 @@ def test_terms_are_read_from_a_file(tiny_model_dir, tmp_path):
     ]
     for content, message in (
         (b"\xff", "line 1 is not valid UTF-8"),
-        (b" \n", "the file must have a term in a line"),
+        (b" \n", "the file has no terms; each line must have a term"),
     ):
         path.write_bytes(content)
         with pytest.raises(InvalidFileError, match=f"terms.txt: {message}"):

@@ -163,9 +163,7 @@ def test_a_shortlist_file_is_read_as_it_was_written(tmp_path):
 def test_a_shortlist_that_does_not_fit_is_refused(tmp_path):
     path = tmp_path / "shortlist.npz"
     write_shortlist(path, random_shortlist(500), [b"a"])
-    with pytest.raises(
-        InvalidFileError, match="made with other tokenizers; make it again with keras"
-    ):
+    with pytest.raises(InvalidFileError, match="made with other tokenizers; rebuild it with keras"):
         read_shortlist(path, 500, 500, [b"b"])
     with pytest.raises(DamagedFileError, match="does not hold ids of target tokens"):
         read_shortlist(path, 500, 300, [b"a"])

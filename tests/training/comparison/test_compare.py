@@ -425,7 +425,7 @@ def test_a_model_is_loaded_once_for_all_test_sets(
         ([], "nothing to compare: give --model-dir, --hypotheses or both"),
         (
             ["--hypotheses", "other", "other"],
-            "each system must be given once; received other twice",
+            "systems must be different; received other twice",
         ),
         (
             ["--hypotheses", "nowhere"],

@@ -147,7 +147,9 @@ def _newest_after_kill(training: Training, process: "subprocess.Popen[str]") -> 
 
 def _train_twice(training: Training, process: "subprocess.Popen[str]", rng: random.Random) -> None:
     code, lines = training.run()
-    if code and not any("another training runs here: process" in line for line in lines):
+    if code and not any(
+        "another training run uses this directory: process" in line for line in lines
+    ):
         raise Broken(f"the second training ended with {code}: {lines[-1]}")
 
 

@@ -173,7 +173,7 @@ def test_a_lock_that_is_a_symbolic_link_is_refused_and_not_followed(tmp_path, ex
     lock.symlink_to(target)
     with (
         pytest.raises(ConfigError, match="received a symbolic link; remove it"),
-        locked(lock, "another training runs here"),
+        locked(lock, "another training run uses this directory"),
     ):
         pass
     assert lock.is_symlink() and target.exists() == exists
@@ -184,11 +184,11 @@ def test_a_lock_that_is_a_hard_link_leaves_the_other_name_alone(tmp_path):
     other, lock = tmp_path / "thesis.txt", tmp_path / ".train.lock"
     other.write_text("all of it")
     lock.hardlink_to(other)
-    with locked(lock, "another training runs here"):
+    with locked(lock, "another training run uses this directory"):
         assert lock.read_text().startswith("process ")
         with (
-            pytest.raises(LockedError, match="another training runs here: process "),
-            locked(lock, "another training runs here"),
+            pytest.raises(LockedError, match="another training run uses this directory: process "),
+            locked(lock, "another training run uses this directory"),
         ):
             pass
     assert other.read_text() == "all of it" and not lock.exists()
@@ -200,7 +200,7 @@ def test_a_lock_that_is_a_pipe_or_a_folder_is_refused(tmp_path):
         make(lock)
         with (
             pytest.raises(ConfigError, match="must be a regular file"),
-            locked(lock, "another training runs here"),
+            locked(lock, "another training run uses this directory"),
         ):
             pass
         remove(lock)
@@ -255,12 +255,14 @@ def test_checksums_are_those_of_sha256sum(averaged):
 def test_a_second_training_names_the_first_and_touches_nothing(unfinished):
     token_ids = unfinished.path / "token-ids"
     with (
-        locked(unfinished.lock_path, "another training runs here"),
+        locked(unfinished.lock_path, "another training run uses this directory"),
         temporary_beside(token_ids, is_directory=True),
     ):
         before = contents(unfinished.path)
         holder = f"process {os.getpid()} on {socket.gethostname()}, since 2"
-        with pytest.raises(LockedError, match=f"another training runs here: {holder}"):
+        with pytest.raises(
+            LockedError, match=f"another training run uses this directory: {holder}"
+        ):
             train_here(unfinished.path)
         assert contents(unfinished.path) == before
     assert not unfinished.lock_path.exists()

@@ -201,7 +201,7 @@ def test_a_model_without_the_pieces_refuses_a_glossary(
     ("content", "message"),
     [
         (b"\xff\t\n", "line 1 is not valid UTF-8"),
-        (b" \n", "the file must have a term, a tab and its translation in a line"),
+        (b" \n", "the file has no terms; each line must have a term, a tab and its translation"),
         (
             b"dog\tHund\n\ncat\n",
             "line 3: a line must have a term, a tab and its translation; received 'cat'",
@@ -210,7 +210,7 @@ def test_a_model_without_the_pieces_refuses_a_glossary(
         (b"a\tb\tc\n", "line 1: a line must have"),
         (
             b"a\tb\n a\tc\n",
-            "line 2: a term must be given once; received 'a', which line 1 has already",
+            "line 2: duplicate term 'a'; it is already in line 1",
         ),
     ],
 )

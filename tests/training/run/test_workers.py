@@ -296,7 +296,10 @@ def test_a_second_chief_touches_nothing(start, tmp_path):
     model_dir.path.mkdir()
     with model_dir.lock_for_training():
         chief, other = start()
-        assert f"{model_dir}: another training runs here: process {os.getpid()} on " in chief.fail()
+        assert (
+            f"{model_dir}: another training run uses this directory: process {os.getpid()} on "
+            in chief.fail()
+        )
         assert other.fail().endswith(LOST)
         assert list(model_dir.path.iterdir()) == [model_dir.lock_path]
 
