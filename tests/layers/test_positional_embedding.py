@@ -349,7 +349,7 @@ def test_positions_that_make_no_sense_are_refused(arguments, message, token_ids)
         ),
         (
             dict(start_index=np.array(2)),
-            "token_ids must have at most max_length=3 positions; received 2 from",
+            "token_ids must have at most max_length=3 positions; received 2 positions starting at",
         ),
     ],
 )

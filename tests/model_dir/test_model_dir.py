@@ -39,7 +39,7 @@ def test_another_version_is_refused_in_one_line(tmp_path, line, received):
     with pytest.raises(ConfigError) as error:
         Translator.load(tmp_path)
     assert str(error.value) == (
-        f"{model_dir.config_path}: format_version must be 2, the one that this release of "
+        f"{model_dir.config_path}: format_version must be 2, the only version that this release of "
         f"keras3-transformer reads; "
         f"received format_version={received}"
     )
