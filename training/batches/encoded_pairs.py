@@ -100,7 +100,9 @@ class EncodedPairs:
 
     def _read(self, side: str, name: str, block: Dimension) -> Tensor:
         number = tf.strings.as_string(block)
-        return tf.io.read_file(tf.strings.join([f"{self.directory}/", number, f".{side}.{name}"]))
+        # Bytes, because the path need not be UTF-8.
+        parts = [bytes(self.directory), "/", number, f".{side}.{name}"]
+        return tf.io.read_file(tf.strings.join(parts))
 
 
 def count_lengths(block: int, source_lengths: np.ndarray, target_lengths: np.ndarray) -> np.ndarray:

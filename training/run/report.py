@@ -7,6 +7,7 @@ import errno
 import html
 import itertools
 import logging
+import os
 import pathlib
 import re
 import time
@@ -213,7 +214,7 @@ def _write_event(path: pathlib.Path, step: int, values: Row, samples: Sequence[S
         table = [Sample._fields, *([_as_markdown(text) for text in sample] for sample in samples)]
         summary.MergeFromString(text_pb("translations", table).SerializeToString())
     try:
-        with tf.io.TFRecordWriter(str(path)) as writer:
+        with tf.io.TFRecordWriter(os.fsencode(path)) as writer:
             for event in (
                 tf.compat.v1.Event(wall_time=now, file_version="brain.Event:2"),
                 tf.compat.v1.Event(wall_time=now, step=step, summary=summary),

@@ -773,6 +773,13 @@ def test_a_run_that_was_killed_in_its_first_validation_starts_over(unfinished, u
     assert_as_if_undisturbed(unfinished, undisturbed)
 
 
+@pytest.mark.slow
+def test_the_path_of_a_directory_need_not_be_utf_8(undisturbed, tmp_path):
+    directory = tmp_path / "caf\udce9"
+    train_here(directory)
+    assert_as_if_undisturbed(ModelDir(directory), undisturbed)
+
+
 # The log, and files that are not ours
 
 
