@@ -243,11 +243,14 @@ def add_plot_options(parser: Parser) -> None:
         )
         parser.add_argument("--kind", choices=typing.get_args(AttentionKind), help=help)
         parser.add_option(
-            "--layer", layer_choice, "N", "a layer, from 1, or all (default: the last layer)"
+            "--layer",
+            layer_choice,
+            "N",
+            "number of a layer, counted from 1, or all (default: the last layer)",
         )
         help = (
-            "a head, from 1 (default: all; with training.guided_alignment, the first head, which "
-            "is trained for alignment)"
+            "number of a head, counted from 1 (default: all; with training.guided_alignment, the "
+            "first head, which is trained for alignment)"
         )
         parser.add_option("--head", head_choice, "N", help)
         parser.add_tag()

@@ -417,8 +417,8 @@ class DataConfig:
         min_script_share: float. Minimum share of letters in the script, above 0 and at most 1. A
             side without letters passes. Defaults to 0.5.
         source_language: str or None. ISO 639 code of the source language, such as "de". Removes
-            pairs whose source is 30 times as likely to be in another language. Requires the extra
-            `languages`. Defaults to None.
+            pairs whose source is more than 30 times as likely to be in another language as in
+            this one. Requires the extra `languages`. Defaults to None.
         target_language: str or None. The same for the target language. Defaults to None.
         remove_copies: bool. Whether to remove pairs whose target equals their source. Defaults to
             False.

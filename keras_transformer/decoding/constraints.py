@@ -37,7 +37,7 @@ class History(NamedTuple):
     ) -> "History":
         """Returns the history with the newest token of each hypothesis.
 
-        Without `parents`, each hypothesis continues itself.
+        Without `parents`, token i extends hypothesis i.
         """
         if isinstance(self.token_ids, tuple):
             return self

@@ -190,8 +190,8 @@ def decoder_step(
     """Returns a step that applies an embedding, a decoder and a projection to logits.
 
     With `candidates`, it computes only the logits of these tokens. The `source` in the state is a
-    tuple of the result of `decoder.project_source` and the source mask. The projection has a
-    `kernel` (d_model, vocab_size) and a `bias` (vocab_size,) or None.
+    tuple of the result of `decoder.project_source` and the source mask. The projection's
+    `kernel` is (d_model, vocab_size), and its `bias` is (vocab_size,) or None.
     """
     logits_of = _logits_function(output_projection, decoder.compute_dtype, candidates)
     num_candidates = None if candidates is None else last_size(candidates)

@@ -35,8 +35,8 @@ class Transformer(keras.Model):
     """A functional model from token ids to logits (Figure 1 of the paper).
 
     `build_transformer(config)` returns the same model as `Transformer(config)`. Use
-    `build_transformer` to make a model of the standard layers. Use the class to define a subclass
-    with other layers, see `encoder_class`.
+    `build_transformer` to make a model of the standard layers. To use other layers, define a
+    subclass of `Transformer` (see `encoder_class`).
 
     Save the model with `model.save("model.keras")`, and load it with `keras.saving.load_model`.
     Before you load a file in another program, import `keras_transformer`, and the module of your

@@ -232,7 +232,7 @@ def in_common(
 def numbered_as(
     source: Divided, target: Divided
 ) -> tuple[Divided, Annotated[Tensor, "int32 (n, 8)"]]:
-    """Keeps spans of targets that occur in their sources, with the sources' placeholders."""
+    """Keeps target spans that also occur in the source, and gives them its placeholders."""
     return _numbered(target, _partners(target, source), source.numbers)
 
 

@@ -351,8 +351,8 @@ def load_subwords(content: bytes, out_type: tf.DType) -> SentencepieceTokenizer:
 def bytes_per_piece(proto: ModelProto) -> int:
     """Returns the maximum number of bytes of text per piece.
 
-    If the model normalizes text, there may be more, because normalization can drop characters and
-    spaces, or replace a long sequence of characters by a single character.
+    If the model normalizes text, the maximum is larger, because normalization can drop characters
+    and spaces, or replace a long sequence of characters by a single character.
     """
     longest = max(len(piece.piece.encode()) for piece in proto.pieces)
     spec = proto.normalizer_spec

@@ -277,7 +277,7 @@ class TokenizerPair(NamedTuple):
         return self.source is self.target
 
     def files(self) -> dict[str, Tokenizer]:
-        """Returns a dict from file name in a model directory to tokenizer."""
+        """Returns a dict that maps file names in a model directory to tokenizers."""
         tokenizers = (self.target,) if self.is_shared else self
         return dict(zip(self.target.filenames(self.is_shared), tokenizers, strict=True))
 

@@ -204,7 +204,7 @@ def training_dataset(
 
     Args:
         start_id: The token that a target begins with.
-        first_step: Number of batches to skip, at no cost. Defaults to 0.
+        first_step: Number of batches to skip. Skipping a batch costs nothing. Defaults to 0.
         replicas: The replicas to make batches for, one after another. Each replica gets its share
             of the rows of every batch. Defaults to the only replica.
         num_replicas: Number of replicas that share a batch. The plan's `num_parts` must be a

@@ -1,8 +1,8 @@
 """The score that ranks weights on the validation text.
 
 The score is minus the perplexity. With `validate_by=bleu`, it is BLEU if the texts have enough
-4-grams. BLEU is the geometric mean of the precisions of n-grams with 1 to 4 tokens. Without
-4-grams, BLEU is undefined, as for phrases of one to three words, or for text without spaces if the
+4-grams. BLEU is the geometric mean of the precisions of n-grams with 1 to 4 tokens. It is undefined
+for texts without 4-grams, such as phrases of one to three words, or text without spaces if the
 tokenizer splits at spaces. With few 4-grams, BLEU depends on chance: the smoothed BLEU of long
 nonsense may be higher than the BLEU of short, correct translations. Perplexity therefore ranks
 

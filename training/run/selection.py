@@ -51,7 +51,7 @@ class Measured(NamedTuple):
 
 
 class ValidationText:
-    """The validation text, on which the weights of a model are measured in float32.
+    """The validation text, on which the weights of a model are evaluated in float32.
 
     Args:
         config: The configuration of the run.

@@ -46,8 +46,8 @@ class TrainingModel(keras.Model):
     with more padding would count more.
 
     Dropout depends on the step and on the position of the rows in the batch, but not on the replica
-    that computes them. The same total number of parts gives the same training on any number of
-    devices.
+    that computes them. With the same total number of parts, training gives the same results on any
+    number of devices.
 
     Create it in the scope of the strategy.
 
