@@ -89,7 +89,7 @@ TEXTS = [*(text.encode() for text in PROBES), *_SPANS, *_HOSTILE]
 class _Rounding(NamedTuple):
     """The precision of matrix products on a device."""
 
-    unit: float  # the relative rounding error, including that of sums
+    unit: float  # the largest relative error of a product, after its terms are summed
     tolerance: float  # the largest accepted difference between two results
 
 

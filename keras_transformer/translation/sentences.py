@@ -113,7 +113,8 @@ _VERSE = rf"()([।॥][{SPACES}]*)(\p{{N}}+[{SPACES}]*[।॥])"
 # "។ល។" means "etc.", and "༄༅། །" starts a text.
 _KHMER_ETC = "()(។)(ល។)"
 _TIBETAN_HEAD = rf"([༄༅]+)(།[{SPACES}]*།?[{SPACES}]*)()"
-# A sentence continues after brackets inside it: "彼は（雨だった。）帰った。" 《》 enclose titles.
+# A sentence continues after brackets inside it: "彼は（雨だった。）帰った。"
+# 《》 enclose titles.
 _BRACKET_IN_A_SENTENCE = (
     rf"((?:[\p{{L}}\p{{N}}][（【]|《)[^（）《》【】{_LINE_BREAKS}]*[{UNSPACED_ENDS}])([）》】])()"
 )

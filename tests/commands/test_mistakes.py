@@ -141,10 +141,10 @@ MISTAKES = {
     f"{PICTURE} --model-dir trained untrained": "--text needs one --model-dir; received 2",
     f"{PICTURE} --layer 0": "--layer must be a positive number, all or last; received --layer='0'",
     f"{PICTURE} --head last": "--head must be a positive number or all; received --head='last'",
-    f"{PICTURE} --layer 5": "--layer must be at most 4, the number of decoder layers in the model; received "
-    "--layer='5'",
-    f"{PICTURE} --head 5": "--head must be at most 4, the number of attention heads in the model; received "
-    "--head='5'",
+    f"{PICTURE} --layer 5": "--layer must be at most 4, the number of decoder layers in the model; "
+    "received --layer='5'",
+    f"{PICTURE} --head 5": "--head must be at most 4, the number of attention heads in the model; "
+    "received --head='5'",
     "serve --port 65536": "--port must be at most 65,535; received --port=65536",
     "synthesize --output a": "give --source to distill, or --target to translate back",
     "synthesize --source a.en --sample --output a": "--sample is for back-translation",

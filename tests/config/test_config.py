@@ -334,7 +334,8 @@ def test_more_parameters_than_fit_a_machine_are_refused():
     assert 9e9 < largest.num_parameters <= MAX_PARAMETERS
     message = message_of(dataclasses.replace, largest, d_ff=10_000)
     assert message.startswith(
-        "the sizes in the section model must result in at most 10,000,000,000 parameters; they result in "
+        "the sizes in the section model must result in at most 10,000,000,000 parameters; they "
+        "result in "
     )
 
 

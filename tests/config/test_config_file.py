@@ -119,7 +119,8 @@ def test_hostile_text_is_refused_at_once(refused, text, problem):
         ),
         (
             "model: {d_ff: 100000000000}",
-            "the sizes in the section model must result in at most 10,000,000,000 parameters; they result in",
+            "the sizes in the section model must result in at most 10,000,000,000 parameters; they "
+            "result in",
         ),
         (
             "model: {d_ff: %s}" % ("1" * 400),

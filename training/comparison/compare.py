@@ -1,6 +1,5 @@
 """Compares systems by sacreBLEU's scores, significance tests and errors in translations."""
 
-import heapq
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -241,13 +240,14 @@ def _low_scores(
     sources: list[str], references: list[str], translations: list[str], number: int
 ) -> list[LowScore]:
     metric = sacrebleu.metrics.CHRF()
+    scored = []
     lines = zip(sources, references, translations, strict=True)
-    scored = [
-        LowScore(line, *texts, metric.sentence_score(texts[2], [texts[1]]).score)
-        for line, texts in enumerate(lines, start=1)
-        if texts[1] != texts[2]
-    ]
-    return heapq.nsmallest(number, scored, key=lambda sentence: sentence.score)
+    for line, (source, reference, translation) in enumerate(lines, start=1):
+        if translation != reference:
+            score = metric.sentence_score(translation, [reference]).score
+            scored.append(LowScore(line, source, reference, translation, score))
+    scored.sort(key=lambda sentence: sentence.score)
+    return scored[:number]
 
 
 def count_faults(

@@ -30,7 +30,8 @@ _SCORES_NOTE = (
     "if the two systems do not differ."
 )
 _LENGTHS_NOTE = (
-    "Length: the number of BLEU tokens of the translations, divided by that of the references. "
+    "Length: how many tokens, as BLEU counts them, the translations have per token of the "
+    "references. "
     "Repetitions, copies of the source, unknown tokens: share of the translations. "
     "Lost numbers: share of the numbers in both source and reference. "
     "Speed: sentences per second, compilation included."

@@ -332,7 +332,7 @@ def plan_texts(
 
 
 def _num_copies(config: Config) -> int:
-    """Returns how many copies of the text are encoded, with other random changes in each."""
+    """Returns how many copies of the text are encoded, each with different random changes."""
     changes = config.training.subword_dropout or config.data.augment or config.data.terms
     return config.training.subword_samples if changes else 1
 
