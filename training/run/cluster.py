@@ -13,37 +13,40 @@ _MAX_PORT = 2**16 - 1
 
 
 def workers_of_environment() -> tuple[list[str], int]:
-    """Returns the addresses of all workers, the chief's first, and the number of this worker.
+    """Returns the addresses of all workers, the chief's first, and the index of this worker.
 
     If this process trains alone, there is at most one address.
 
     Raises:
-        ConfigError: `TF_CONFIG` or Slurm's variables do not describe workers.
+        ConfigError: If `TF_CONFIG` or Slurm's variables are invalid.
     """
+    if _slurm_describes_workers():
+        return _workers_of_slurm()
     if os.environ.get("TF_CONFIG"):
         return _workers_of_tf_config(os.environ["TF_CONFIG"])
-    if _is_slurm_step():
-        return _workers_of_slurm()
     return [], 0
 
 
 def trains_alone() -> bool:
-    """Returns whether this process trains without other workers. Does not load TensorFlow.
+    """Returns whether this process trains without other workers, without loading TensorFlow.
+
+    Call it before the training text is read, so that a mistake in `TF_CONFIG` ends the program
+    early. Slurm's variables are checked only by `workers_of_environment`, which needs TensorFlow
+    to read them.
 
     Raises:
-        ConfigError: `TF_CONFIG` does not describe workers.
+        ConfigError: If `TF_CONFIG` is invalid.
     """
-    if os.environ.get("TF_CONFIG"):
-        return len(_workers_of_tf_config(os.environ["TF_CONFIG"])[0]) < 2
-    return not _is_slurm_step()
+    return not _slurm_describes_workers() and len(workers_of_environment()[0]) < 2
 
 
-def _is_slurm_step() -> bool:
+def _slurm_describes_workers() -> bool:
     """Returns whether this is a step of a Slurm job (`srun`) with several tasks.
 
-    The shell of an allocation is not a step.
+    The shell of an allocation is not a step. `TF_CONFIG` takes precedence.
     """
-    return os.environ.get("SLURM_STEP_NUM_TASKS", "1") != "1"
+    is_step = os.environ.get("SLURM_STEP_NUM_TASKS", "1") != "1"
+    return is_step and not os.environ.get("TF_CONFIG")
 
 
 def _workers_of_tf_config(text: str) -> tuple[list[str], int]:
@@ -52,21 +55,16 @@ def _workers_of_tf_config(text: str) -> tuple[list[str], int]:
         jobs = config.get("cluster", {})
         task = config.get("task", {})
         chiefs = jobs.get("chief", [])
-        others = jobs.get("worker", [])
-        workers = chiefs + others
-        if len(set(workers)) < len(workers):
-            raise ValueError
-        for address in workers:
-            match = _ADDRESS.fullmatch(address)
-            if not match or int(match[1]) > _MAX_PORT:
-                raise ValueError
-        if len(workers) < 2:
+        non_chiefs = jobs.get("worker", [])
+        workers = chiefs + non_chiefs
+        are_valid = all(map(_is_address, workers)) and len(set(workers)) == len(workers)
+        if are_valid and len(workers) < 2:
             return workers, 0
         # The index may be a string, as in TensorFlow.
         index = str(task["index"])
-        if not index.isdecimal():
+        if not (are_valid and index.isdecimal()):
             raise ValueError
-        address = {"chief": chiefs, "worker": others}[task["type"]][int(index)]
+        address = {"chief": chiefs, "worker": non_chiefs}[task["type"]][int(index)]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise ConfigError(
             'TF_CONFIG must be like {"cluster": {"worker": ["host-a:2222", "host-b:2222"]}, '
@@ -75,11 +73,17 @@ def _workers_of_tf_config(text: str) -> tuple[list[str], int]:
     return workers, workers.index(address)
 
 
+def _is_address(text: str) -> bool:
+    match = _ADDRESS.fullmatch(text)
+    return match is not None and int(match[1]) <= _MAX_PORT
+
+
 def _workers_of_slurm() -> tuple[list[str], int]:
     import tensorflow as tf
 
     try:
-        # Slurm gives each task its GPUs. On machines without GPUs, the resolver needs a number.
+        # Slurm gives each task its GPUs. On machines without GPUs, the resolver needs a number,
+        # which must not be smaller than the number of tasks on a machine.
         resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
             gpus_per_node=2**16, gpus_per_task=1, auto_set_gpu=False
         )
