@@ -69,6 +69,8 @@ def free_memory():
     gigabytes."""
     yield
     keras.backend.clear_session()
+    # Libraries keep hundreds of thousands of objects, which each later collection would visit.
+    gc.freeze()
     ctypes.CDLL(None).malloc_trim(0)
 
 
