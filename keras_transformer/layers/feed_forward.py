@@ -36,7 +36,7 @@ class FeedForward(ArgumentHints, keras.layers.Layer):
             Defaults to None.
         bias_regularizer: str, `keras.regularizers.Regularizer` or None. Applied to each bias.
             Defaults to None.
-        seed: int or None. Seed of the dropout. Defaults to None.
+        seed: int or None. Seed for dropout. Defaults to None.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:

@@ -61,7 +61,7 @@ class PositionalEncoding(keras.layers.Layer):
 
     Raises:
         ConfigError: An argument is invalid, the inputs are token ids or have an odd width, or a
-            position exceeds the table of learned positions. A ConfigError is a ValueError.
+            position is beyond the table of learned positions. A ConfigError is a ValueError.
 
     Example:
         >>> encoding = PositionalEncoding()
