@@ -73,10 +73,9 @@ def fused_attention(
     is_causal: bool = False,
     flash_attention: bool | None = None,
 ) -> Tensor:
-    """Computes `softmax(Q Kᵀ / sqrt(key_dim) + bias) V` in one operation, without storing the
-    weights.
+    """Computes `softmax(Q Kᵀ / sqrt(key_dim) + bias) V` in a single operation.
 
-    If a mask hides every position, the output is 0.
+    The weights are not stored. If a mask hides every position, the output is 0.
 
     Args:
         mask: see `attention_weights`.

@@ -1,4 +1,4 @@
-"""Causal self-attention of a Keras layer, one position at a time."""
+"""Computes a Keras layer's causal self-attention, one position at a time."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ class StockAttention:
         num_heads = config.get("num_key_value_heads", config.get("num_heads"))
         self._cache_sizes = num_heads, key_dim, config.get("value_dim", key_dim)
         self._dtype = layer.compute_dtype
-        # Keras has sliding windows since release 3.15.
+        # Keras has supported sliding windows since release 3.15.
         self._sliding_window = config.get("sliding_window")
 
     @property
