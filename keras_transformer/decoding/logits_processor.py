@@ -9,10 +9,10 @@ class LogitsProcessor(Protocol):
     """A function that changes the logits of the next tokens.
 
     Pass it to `generate` or `Constraints`. Write a function with this signature, or an object with
-    such a `__call__`, and compute with `keras.ops`. TensorFlow and JAX trace it once, together with
-    the search, so Python variables keep the values that they have in the first call. All further
-    processing uses the returned logits: the repetition penalty, forbidden tokens, temperature,
-    top_k, top_p and scores.
+    such a `__call__` method, that uses `keras.ops`. TensorFlow and JAX trace it once, together with
+    the search, so Python variables keep their values from the first call. All further processing
+    uses the returned logits: the repetition penalty, forbidden tokens, temperature, top_k, top_p
+    and scores.
 
     Args:
         token_ids: the tokens of each hypothesis, including the prompt. The newest token is last,

@@ -131,9 +131,9 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         key_mask: bool (batch, source length). Defaults to the implicit Keras mask of `key`.
         attention_mask: bool, True = attend. The shape is (target length, source length), (batch,
             target length, source length) or (batch, num_heads, target length, source length); any
-            of these sizes may be 1. For inputs of a higher rank, the shape is (batch, free axes
-            ..., num_heads, target axes ..., source axes ...), and you may leave out num_heads and
-            any number of axes directly before it.
+            of these sizes may be 1. For inputs of a higher rank, the shape is
+            (batch, free axes ..., num_heads, target axes ..., source axes ...), and you may leave
+            out num_heads and any number of axes directly before it.
         return_attention_scores: bool. Whether to also return the attention weights. Defaults to
             False.
         training: bool. Whether to apply dropout.
