@@ -16,7 +16,7 @@ class LogitsProcessor(Protocol):
 
     Args:
         token_ids: the tokens of each hypothesis, including the prompt. The newest token is last,
-            and -1 is padding before the first token. n is the same at every step, and may be larger
+            and padding before the first token is -1. n is the same at every step, and may be larger
             than the longest text. A finished sequence keeps its row, but its logits are not used.
         logits: the model's logits of the next token.
         position: the number of new tokens so far, 0 for the first new token.

@@ -46,7 +46,7 @@ def sample(
     See `beam_search` for the other arguments. The step function must have beam_size = 1.
 
     Args:
-        seed: int or int32 scalar. The lowest 64 bits of an int are used. The same seed gives the
+        seed: int or int32 scalar. The lowest 64 bits of an int are used. The same seed produces the
             same tokens.
         rows: row numbers that the random numbers depend on. Defaults to None: 0, 1, 2, ...
         temperature: divisor of the logits. Below 1, probable tokens become more probable; above 1,

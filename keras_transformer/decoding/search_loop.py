@@ -85,7 +85,7 @@ def extend_until_finished(
             active sequences with another token, and the data (n, ...) to record for the step.
         is_unfinished: function of the active sequences that returns bool (n,) or (n, 1).
         active: a NamedTuple of nests of tensors (n, ...). See the docstring of the module.
-        record: tensor that the data of each step are written to.
+        record: tensor to which the data of each step is written.
         drop_finished: whether to remove the rows of finished sequences, which changes shapes. Rows
             are removed once an eighth of them are finished; removing fewer rows would not pay off.
 

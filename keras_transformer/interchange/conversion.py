@@ -40,13 +40,13 @@ def require_weights(layer: keras.layers.Layer) -> None:
 
 
 def require_settings(layer: keras.layers.Layer, target: str, **expected: object) -> None:
-    """Raises a ConfigError unless the layer has the settings that every layer of the target has."""
+    """Raises a ConfigError unless the layer has the settings that all layers of the target have."""
     for name, value in expected.items():
         require_setting(name, getattr(layer, name), value, target)
 
 
 def require_setting(name: str, value: object, expected: object, target: str) -> None:
-    """Raises a ConfigError unless the setting has the value that every layer of the target has."""
+    """Raises a ConfigError unless the setting has the value that all layers of the target have."""
     require(value == expected, name, f"{expected!r} to become a {target}", value)
 
 

@@ -319,10 +319,10 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         )
 
     def make_residual(self, sublayer_name: str) -> Residual:
-        """Creates the residual connection around a sublayer, "self_attention",
-        "cross_attention" or "feed_forward".
+        """Creates the residual connection around a sublayer.
 
-        Override it to use a subclass of `Residual`. `build` calls it.
+        The sublayer is "self_attention", "cross_attention" or "feed_forward". Override it to use a
+        subclass of `Residual`. `build` calls it.
         """
         name = f"{sublayer_name}_residual"
         return Residual(
@@ -518,7 +518,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
             position: int or int scalar. Index of the first new entry in a `FixedCache`.
             mask: bool, broadcasts to (batch, n, number of entries), True = attend. Cache entries
                 that each new position attends to. With `position_ids`, the sliding window applies
-                as well. Defaults to None: `target` holds the next n positions, and each position
+                as well. Defaults to None: `target` contains the next n positions, and each position
                 attends to itself and to the entries before it, within the sliding window.
             source_key_values: from `project_source`.
             source_mask: bool (batch, source length), True for tokens, False for padding.

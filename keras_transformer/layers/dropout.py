@@ -18,7 +18,7 @@ class Dropout(keras.layers.Layer):
 
     Keras' layer draws a random float for each element, which takes twice as long. The rate is
     rounded to a multiple of 2^-16. The remaining elements are scaled by `1 / (1 - rate)`, with the
-    rounded rate, so that the expected output equals the input. On PyTorch, the layer uses Keras'
+    rounded rate, so the expected output equals the input. On PyTorch, the layer uses Keras'
     dropout, which is a single operation if there is no seed.
 
     Args:

@@ -700,7 +700,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
 
     @property
     def neighborhood(self) -> int | None:
-        """The neighborhood r of section 4, which earlier releases used instead of a window."""
+        """Neighborhood r of section 4, which earlier releases had instead of `sliding_window`."""
         return None if self.sliding_window is None else 2 * self.sliding_window - 1
 
     @property

@@ -77,8 +77,8 @@ def generate(
         model: `keras.Model`, or an object with a `start_decoding` method.
         prompts: list of lists of ints or array. The prompts to continue, as token ids for the input
             that the decoder's causal attention reads. Each prompt has at least one token. In an
-            array of shape (batch, length), shorter prompts are padded with `padding_id`, on the
-            left or on the right. The prompts of a `Transformer` begin with the start token.
+            array (batch, length), shorter prompts are padded with `padding_id`, on the left or on
+            the right. The prompts of a `Transformer` begin with the start token.
         source: array, list of lists of ints, dict or None. The source sequences, one for each
             prompt. A list of lists is padded with `padding_id`. If the model has several other
             inputs, pass a dict from their names to their values. A model that is not functional

@@ -29,7 +29,7 @@ _LENGTH_BUCKET = 32
 
 
 class _Limits(NamedTuple):
-    """Limits of the inputs of a model; None if a limit is not known.
+    """Limits on the inputs of a model. A limit that is not known is None.
 
     Attributes:
         vocab_size: the number of token ids of the target.

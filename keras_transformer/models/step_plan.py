@@ -128,8 +128,10 @@ class StepPlan:
 
 
 def _keeps_values(operation: keras.Operation) -> bool:
-    """Returns whether an operation changes nothing but the dtype, as after a softmax in mixed
-    precision."""
+    """Returns whether an operation changes nothing but the dtype.
+
+    In mixed precision, such an operation follows a softmax.
+    """
     if isinstance(operation, layers.Activation):
         return operation.activation is keras.activations.linear
     return isinstance(operation, layers.Identity) or is_one_of(

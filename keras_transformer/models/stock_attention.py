@@ -12,7 +12,7 @@ from ..tensors import Dimension, Tensor
 
 
 class StockAttention:
-    """A wrapper that adds `init_cache` and `step` to an attention layer of Keras.
+    """A wrapper that adds `init_cache` and `step` to a Keras attention layer.
 
     It supports `keras.layers.MultiHeadAttention` and `keras.layers.GroupQueryAttention`.
     """

@@ -74,8 +74,8 @@ EPSILON = 1e-5
 _MAX_OPTIONS_BYTES = 2**20
 _MAX_SAFETENSORS_HEADER_BYTES = 8 * 2**20
 _SAFETENSORS_TYPES = ("F64", "F32", "F16", "BF16")
-# Above the difference between float32 and float64 sinusoids at position 1000, and far below the
-# difference between sinusoids and learned positions.
+# This is above the difference between float32 and float64 sinusoids at position 1000, and far below
+# the difference between sinusoids and learned positions.
 _POSITIONS_TOLERANCE = 1e-3
 
 

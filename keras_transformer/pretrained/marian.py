@@ -70,7 +70,7 @@ _PARTS = {"q": "query", "k": "key", "v": "value", "o": "output", "1": "hidden", 
 _KINDS = {"W": "kernel", "b": "bias", "scale": "gamma", "bias": "beta"}
 # Marian does not limit the length of sequences.
 _MAX_LENGTH = 512
-# Compression hardly reduces the size of weights.
+# A higher compression ratio is implausible, because weights hardly compress.
 _MAX_COMPRESSION = 20
 
 

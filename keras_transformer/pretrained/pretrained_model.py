@@ -1,6 +1,7 @@
 """Common parts of the readers: file limits, tokenizers and writing the model directory.
 
-If a file is missing, too large, damaged or of the wrong kind, an InvalidFileError names it.
+If a file is missing, too large, damaged or of the wrong kind, they raise an InvalidFileError that
+names the file.
 """
 
 import contextlib
