@@ -5,9 +5,9 @@
         step, state, max_lengths, max_length=50, start_id=2, end_id=3, beam_size=beam_size
     )
 
-The cost of a step, apart from the model, does not grow with the length of the sequences. A search
-records the tokens and parents of each step. When all sequences are finished, it follows this record
-back from their ends once.
+Apart from the model, the cost of a step does not grow with the length of the sequences. A search
+records the tokens and parents of each step. When all sequences are finished, it traces them back
+through this record once, from their ends.
 """
 
 from .beam_search import beam_search

@@ -62,13 +62,13 @@ def beam_search(
     See section 6.1 of "Attention Is All You Need" and, for the length penalty, Wu et al. (2016).
     The length includes the end token. At each step, the best beam_size continuations that do not
     end are kept. A hypothesis is finished if its end token is among the best beam_size
-    continuations. At the maximum length of a sequence, all hypotheses end. A hypothesis that no
-    token may follow ends with the score of its tokens so far. The search for a sequence ends when
-    no hypothesis can become one of its n_best results. Ties go to the hypothesis that finished
-    first, then to the lower index in the beam, then to the lower token id.
+    continuations. At the maximum length of a sequence, all of its hypotheses end. If every next
+    token is forbidden, a hypothesis ends with the score of its tokens so far. The search for a
+    sequence ends when no hypothesis can become one of its n_best results. Ties go to the hypothesis
+    that finished first, then to the lower index in the beam, then to the lower token id.
 
     Args:
-        step: step function, see `keras_transformer.decoding.protocol`.
+        step: step function. See `keras_transformer.decoding.protocol`.
         state: the state for the first call of `step`.
         max_lengths: maximum length of each sequence in tokens, including the end token. Longer
             sequences are truncated. A maximum of 0 returns an empty sequence with a score of 0.
@@ -78,12 +78,13 @@ def beam_search(
             Negative ids are padding.
         end_id: the token that ends a sequence, or several such tokens.
         beam_size: number of hypotheses that continue at each step, at most 1,000. Defaults to 4.
-        length_penalty: from 0 to 5. Sequences are ranked by log probability at 0; a higher value
-            favors longer sequences. Defaults to 0.6.
+        length_penalty: from 0 to 5. With 0, sequences are ranked by log probability; higher values
+            favor longer sequences. Defaults to 0.6.
         n_best: number of sequences to return, at most `beam_size`. Defaults to 1.
         constraints: restrictions on the tokens. Defaults to no constraints.
-        drop_finished: whether to remove finished sequences from the batch. This requires that
-            shapes can change in a loop: TensorFlow, with an unknown batch size. Defaults to False.
+        drop_finished: whether to remove finished sequences from the batch. This requires a backend
+            on which shapes can change in a loop: TensorFlow, with an unknown batch size. Defaults
+            to False.
 
     Returns:
         `Hypotheses`.
@@ -139,8 +140,8 @@ def beam_search(
         is_finished = is_end & (np.arange(is_end.shape[-1]) < beam_size)
         new_lengths = ops.full_like(parents, length)
         links = ops.stack([new_lengths, parents, token_ids], axis=-1)
-        # A hypothesis that no token may follow ends with its tokens so far. It wins ties against
-        # the hypotheses that end now, as do hypotheses that finished earlier.
+        # If every next token is forbidden, a hypothesis ends with its tokens so far. It wins ties
+        # against the hypotheses that end now, as do hypotheses that finished earlier.
         ending_lengths = ops.concatenate([lengths, new_lengths], axis=1)
         ending_scores = ops.where(
             ops.concatenate([is_dead_end, is_finished], axis=1),
@@ -157,8 +158,8 @@ def beam_search(
 
         log_probs, kept = stable_top_k(ops.where(is_end, IMPOSSIBLE, log_probs), beam_size)
         links = gather_in_rows(links, kept)
-        # The search for a sequence ends when its n_best results cannot change any more: log P only
-        # decreases, and the maximum length has the largest penalty to divide by.
+        # The search for a sequence ends when its n_best results cannot change anymore: log P can
+        # only decrease, and the maximum length has the largest divisor.
         attainable = log_probs[:, :1] / active.max_penalties
         log_probs = ops.where(scores[:, -1:] >= attainable, IMPOSSIBLE, log_probs)
         results = _Results(scores, ends)

@@ -1,4 +1,4 @@
-"""The constraints of a search, which forbid next tokens or make them less probable."""
+"""Constraints on a search, which forbid next tokens or make them less probable."""
 
 import functools
 import math
@@ -48,32 +48,32 @@ class History(NamedTuple):
 
 
 class Constraints(NamedTuple):
-    """The constraints of a search.
+    """Constraints on the tokens that a search may choose.
 
     The repetition penalty and the logits processor change the probabilities and therefore the
     scores. All other constraints forbid tokens, and do not change the probabilities of the
     remaining tokens.
 
     Attributes:
-        repetition_penalty: from 0.01 to 100. A value above 1 makes tokens less probable that the
-            sequence already contains, including its start tokens: positive logits are divided by
-            the penalty, other logits are multiplied by it (Keskar et al., "CTRL", 2019, section
+        repetition_penalty: from 0.01 to 100. A value above 1 makes tokens that the sequence already
+            contains, including its start tokens, less probable: positive logits are divided by the
+            penalty, and other logits are multiplied by it (Keskar et al., "CTRL", 2019, section
             4.1). Defaults to 1: no penalty.
         no_repeat_ngram_size: size of the n-grams that a sequence, including its start tokens, may
             contain only once; at most 100. Defaults to 0: n-grams may be repeated.
         min_length: minimum length in tokens, including the end token. A shorter sequence ends only
             if it reaches its maximum length. Defaults to 0.
         forbidden_ids: tokens that are never chosen. Defaults to no tokens.
-        exactly_once: which of the last n tokens of the vocabulary, or of the candidates, each
-            sequence must contain exactly once, including its start tokens. A sequence does not end
-            before it contains all required tokens, and contains no other token among the last n.
+        exactly_once: which of the last n tokens of the vocabulary (or of the candidates) each
+            sequence, including its start tokens, must contain exactly once. A sequence does not end
+            before it contains all required tokens, and it contains no others of the last n tokens.
             Its maximum length must leave room for the required tokens. Defaults to None: no
             required tokens.
         candidates: the tokens that may be chosen, in ascending order, if the step function returns
             only their logits. The list must start with 0, 1, 2, ... up to the highest id among the
-            end tokens, the forbidden tokens and a start token that is an int. Defaults to None: the
-            whole vocabulary.
-        logits_processor: function that changes the logits, see `LogitsProcessor`. Defaults to None.
+            end tokens, the forbidden tokens and, if it is an int, the start token. Defaults to
+            None: the whole vocabulary.
+        logits_processor: function that changes the logits. See `LogitsProcessor`. Defaults to None.
     """
 
     repetition_penalty: float | Tensor = 1.0
@@ -103,7 +103,7 @@ class Constraints(NamedTuple):
     def place_of(
         self, token_ids: Annotated[Tensor, "int32 (batch, n)"]
     ) -> Annotated[Tensor, "int32 (batch, n)"]:
-        """Returns the indices of tokens in the list of candidates. Negative ids do not change."""
+        """Returns the indices of tokens in the list of candidates. Negative ids stay unchanged."""
         if self.candidates is None:
             return token_ids
         # On TensorFlow, `ops.searchsorted` of Keras 3.15 supports only a single row.
@@ -145,7 +145,7 @@ class Constraints(NamedTuple):
         max_lengths: Annotated[Tensor, "int32 (batch, 1)"],
         end_ids: Sequence[int],
     ) -> tuple[Logits, Logits]:
-        """Applies the constraints to the logits of the tokens that follow the newest.
+        """Applies the constraints to the logits of the next tokens.
 
         Args:
             history: the history, including the newest tokens.
@@ -302,8 +302,8 @@ def _breaks_exactly_once(
 ) -> Annotated[Tensor, "bool (batch, beam_size, vocab_size)"]:
     """Returns whether each next token would break the rule `exactly_once`.
 
-    A token breaks it if it leaves no room for a required token, if it repeats a required token, or
-    if it is among the last n tokens but not required.
+    A token breaks the rule if it leaves no room for a required token, repeats a required token, or
+    is among the last n tokens but not required.
     """
     n = history.exactly_once.shape[1]
     first = vocab_size - n
@@ -314,7 +314,7 @@ def _breaks_exactly_once(
         history.exactly_once[:, None], ops.logical_not(is_seen)
     )  # (batch, beam_size, n)
     num_missing = ops.sum(ops.cast(is_missing, "int32"), axis=2)
-    # Only the missing tokens still fit.
+    # There is room only for the missing tokens.
     is_full = (num_missing >= num_left)[..., None]
     is_end = is_any_of(ops.arange(vocab_size, dtype="int32"), end_ids)[:first]
     is_wrong = ops.logical_or(ops.logical_and(is_end, (num_missing > 0)[..., None]), is_full)

@@ -1,4 +1,4 @@
-"""Finds the best continuations of hypotheses by a token; ties go to the lower token id."""
+"""Finds the best one-token continuations of hypotheses; ties go to the lower token id."""
 
 import math
 from typing import Annotated
@@ -30,19 +30,19 @@ def continuations(
         log_probs: log probabilities of the hypotheses, -inf for dead hypotheses.
         logits: see `Constraints.apply`.
         allowed_logits: see `Constraints.apply`.
-        k: number of continuations. If the vocabulary is smaller, fewer are returned, or k with dead
-            hypotheses at the end if the size of the vocabulary is not static.
+        k: number of continuations. If the vocabulary is smaller, fewer are returned. If its size is
+            not static, k are returned, with dead hypotheses at the end.
 
     Returns:
         A tuple of the log probabilities of the continuations, in descending order, their newest
-        tokens, and whether no token may follow a hypothesis.
+        tokens, and, for each hypothesis, whether every next token is forbidden.
     """
     top_logits, token_ids = top_k(allowed_logits, k)  # (batch, beam_size, k)
     best_logits = (
         top_logits[..., :1] if allowed_logits is logits else ops.max(logits, axis=-1, keepdims=True)
     )
-    # Compute the log softmax only for these entries: for the best logit from its probability, for
-    # the others from their difference to the best logit.
+    # Compute the log softmax only for these tokens: for the best logit, from its probability; for
+    # the others, from their difference from the best logit.
     log_highest = ops.log(
         ops.max(ops.softmax(logits), axis=-1, keepdims=True)
     )  # (batch, beam_size, 1)
@@ -72,8 +72,8 @@ def top_k(
 ]:
     """Computes `stable_top_k` of long rows in two stages, which is several times as fast.
 
-    The k highest logits are in the k groups of neighbors with the highest maxima. Groups keep their
-    order, so ties still go to the lower token id.
+    The k highest logits are in the k groups of adjacent tokens with the highest maxima. Groups keep
+    their order, so ties still go to the lower token id.
 
     If there are fewer than k tokens, all tokens are returned. If vocab_size is not static, the
     result still has k entries: the missing entries have logits of -inf and arbitrary token ids.
@@ -106,7 +106,7 @@ def top_k(
 
 
 def _group_size(vocab_size: Dimension, k: Dimension) -> int | None:
-    """Returns the fastest group size, or None if groups are not worth it."""
+    """Returns the fastest group size, or None if grouping does not pay off."""
     if not isinstance(k, int):
         return None
     if not isinstance(vocab_size, int):

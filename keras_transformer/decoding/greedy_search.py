@@ -21,15 +21,15 @@ def greedy_search(
     constraints: Constraints = NO_CONSTRAINTS,
     drop_finished: bool = False,
 ) -> Hypotheses:
-    """Takes the most probable token at each step until the end token or the maximum length.
+    """Chooses the most probable token at each step until the end token or the maximum length.
 
     The score is the log probability of the sequence, as in beam search with a length penalty of 0.
     Beam search with a beam of 1 may return another sequence, because it also considers an end token
-    that is second best. The log probability of that sequence is never lower. A sequence that no
-    token may follow ends with its tokens so far.
+    that is second best. The log probability of that sequence is never lower. If every next token is
+    forbidden, a sequence ends with its tokens so far.
 
-    See `beam_search` for arguments and errors. The step function has beam_size = 1, and the result
-    has n_best = 1.
+    See `beam_search` for arguments and errors. The step function must have beam_size = 1, and the
+    result has n_best = 1.
 
     Example:
         >>> probabilities = [[0.1, 0.3, 0.6], [0.1, 0.7, 0.2], [0.2, 0.7, 0.1]]  # [previous][next]

@@ -9,14 +9,14 @@ class LogitsProcessor(Protocol):
     """A function that changes the logits of the next tokens.
 
     Pass it to `generate` or `Constraints`. Write a function with this signature, or an object with
-    such a `__call__`, and compute with `keras.ops`. TensorFlow and JAX trace it once, together with
-    the search, so Python variables keep the values that they have in the first call. All further
-    processing uses the returned logits: the repetition penalty, forbidden tokens, temperature,
-    top_k, top_p and scores.
+    such a `__call__` method, that uses `keras.ops`. TensorFlow and JAX trace it once, together with
+    the search, so Python variables keep their values from the first call. All further processing
+    uses the returned logits: the repetition penalty, forbidden tokens, temperature, top_k, top_p
+    and scores.
 
     Args:
         token_ids: the tokens of each hypothesis, including the prompt. The newest token is last,
-            and -1 is padding before the first token. n is the same at every step, and may be larger
+            and padding before the first token is -1. n is the same at every step, and may be larger
             than the longest text. A finished sequence keeps its row, but its logits are not used.
         logits: the model's logits of the next token.
         position: the number of new tokens so far, 0 for the first new token.

@@ -19,7 +19,7 @@ class Step(Protocol[State]):
         token_ids: the newest token of every hypothesis, or the start token at position 0.
         parents: for every hypothesis, the index from 0 to beam_size - 1 of its parent, the
             hypothesis of the previous step that it continues. At position 0, hypothesis i has the
-            parent i. Use these indices to read data of the hypotheses from the state.
+            parent i. Use these indices to select each hypothesis's data in the state.
         position: the position of `token_ids` in the target: 0, 1, 2, ...
         state: the state that the previous step returned.
 
@@ -41,7 +41,7 @@ class Step(Protocol[State]):
 
 
 class Decodable(Protocol[State]):
-    """A model that searches can decode with."""
+    """A model that can be decoded with the searches of this package."""
 
     def start_decoding(
         self,
@@ -69,13 +69,13 @@ class Decodable(Protocol[State]):
 
 
 class Hypotheses(NamedTuple):
-    """The results of a search, the best sequence first.
+    """The results of a search, ordered from the best sequence to the worst.
 
     If there are fewer than n_best sequences with a probability above 0, the remaining entries have
     a length of 0 and a score of -inf.
 
     Attributes:
-        token_ids: the tokens, including the end token, then zeros.
+        token_ids: the tokens, including the end token, followed by zeros.
         lengths: lengths in tokens, including the end token.
         scores: scores, as natural logarithms.
     """

@@ -14,12 +14,12 @@ _PARITY = 0x1BD11BDA
 def uniform_numbers(
     seed: Dimension, rows: Annotated[Tensor, "int (num_rows,)"], num_positions: Dimension
 ) -> Annotated[Tensor, "float32 (num_rows, num_positions)"]:
-    """Returns uniform random numbers in [0, 1), multiples of 2 ** -23.
+    """Returns uniform random numbers in [0, 1), which are multiples of 2 ** -23.
 
-    Each number depends only on the seed, the row and the position. The same seed therefore gives
+    Each number depends only on the seed, the row and the position. The same seed therefore produces
     the same text on every backend, in any batch, and inside a compiled loop, where the seed may be
-    a tensor. A generator with a state would return other numbers on each backend, and if another
-    row joins the batch.
+    a tensor. A stateful generator would return different numbers on each backend, and whenever a
+    row is added to the batch.
     """
     low, high = (
         (_signed(seed), _signed(seed >> 32))

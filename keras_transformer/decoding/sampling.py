@@ -32,22 +32,22 @@ def sample(
     constraints: Constraints = NO_CONSTRAINTS,
     drop_finished: bool = False,
 ) -> Hypotheses:
-    """Samples each next token until an end token or the maximum length.
+    """Samples one token at a time until an end token or the maximum length is reached.
 
-    At each step, the logits, after the repetition penalty, are divided by the temperature. Among
-    the allowed tokens, the top_k most probable tokens are kept, and of these the smallest set whose
+    At each step, the logits, after the repetition penalty, are divided by the temperature. Only the
+    top_k most probable of the allowed tokens are kept, and among these only the smallest set whose
     probabilities sum to at least top_p. The next token is drawn from this set in proportion to the
-    probabilities. A sequence that no token may follow ends with its tokens so far.
+    probabilities. If every next token is forbidden, a sequence ends with its tokens so far.
 
     Random numbers depend only on the seed, the row and the position, not on the backend or on the
     rest of the batch. As in greedy search, the score is the log probability of the sequence, before
-    temperature, top_k and top_p.
+    temperature, top_k and top_p are applied.
 
-    See `beam_search` for the other arguments. The step function has beam_size = 1.
+    See `beam_search` for the other arguments. The step function must have beam_size = 1.
 
     Args:
-        seed: int, whose lowest 64 bits are used, or int32 scalar. The same seed gives the same
-            tokens.
+        seed: int or int32 scalar. The lowest 64 bits of an int are used. The same seed produces the
+            same tokens.
         rows: row numbers that the random numbers depend on. Defaults to None: 0, 1, 2, ...
         temperature: divisor of the logits. Below 1, probable tokens become more probable; above 1,
             there is more variety. Defaults to 1.
@@ -87,8 +87,8 @@ def choose_at_random(
 ) -> Choose:
     """Returns a function that draws the next tokens. See `sample` for the arguments."""
     check_sampling(temperature, top_k, top_p)
-    # The value of a tensor is not checked. Clip it: with a lower temperature, or with infinity, the
-    # softmax would not be finite on every backend.
+    # The value of a tensor is not checked, so clip it: with a lower temperature, or with infinity,
+    # the softmax would not be finite on every backend.
     temperature = ops.clip(ops.convert_to_tensor(temperature, "float32"), 1e-10, 1e20)
     numbers = uniform_numbers(plain(seed), rows, plain(max_length))
 
@@ -120,7 +120,8 @@ def draw(
     """Draws a token for each row from the tokens that `sample` keeps.
 
     Args:
-        logits: logits of all tokens. A token with -inf is drawn only if all logits are -inf.
+        logits: logits of all tokens. A token with a logit of -inf is drawn only if all logits are
+            -inf.
         numbers: uniform random numbers in [0, 1).
         top_k: see `sample`.
         top_p: see `sample`.

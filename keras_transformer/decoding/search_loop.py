@@ -29,11 +29,11 @@ def check_search_arguments(
     Annotated[Tensor, "int32 (batch, n)"],
     tuple[int, ...],
 ]:
-    """Checks the arguments that all searches share, see `beam_search`.
+    """Checks the arguments that all searches share. See `beam_search`.
 
     Returns:
-        A tuple of the maximum lengths, the size of the result, the start tokens, as indices from
-        `Constraints.place_of`, and the end tokens.
+        A tuple of the maximum lengths, the size of the result, the start tokens (as indices from
+        `Constraints.place_of`) and the end tokens.
     """
     max_length, start_id, end_id = plain(max_length), plain(start_id), plain(end_id)
     limits: Tensor = ops.convert_to_tensor(max_lengths, "int32")
@@ -60,7 +60,7 @@ def check_search_arguments(
 
 
 class ActiveRows(Protocol):
-    """The data of a search about active sequences."""
+    """A search's data about its active sequences."""
 
     @property
     def rows(self) -> Annotated[Tensor, "int32 (n,)"]: ...
@@ -84,10 +84,10 @@ def extend_until_finished(
         extend: function of the position, an int32 scalar, and the active sequences. It returns the
             active sequences with another token, and the data (n, ...) to record for the step.
         is_unfinished: function of the active sequences that returns bool (n,) or (n, 1).
-        active: a NamedTuple of nests of tensors (n, ...), see above.
-        record: tensor that the data of each step are written to.
+        active: a NamedTuple of nests of tensors (n, ...). See the docstring of the module.
+        record: tensor to which the data of each step is written.
         drop_finished: whether to remove the rows of finished sequences, which changes shapes. Rows
-            are removed when an eighth of them are finished; with fewer rows, it would not pay off.
+            are removed once an eighth of them are finished; removing fewer rows would not pay off.
 
     Returns:
         A tuple of the number of steps, the record, and the results of all sequences.

@@ -13,8 +13,9 @@ from .constraints import Constraints, History, is_any_of
 from .protocol import Hypotheses, State, Step
 from .search_loop import check_search_arguments, extend_until_finished
 
-# Returns the next tokens, int32 (n, 1), for the position of the newest tokens, int32 (), their row
-# numbers in the batch, int32 (n,), and the allowed logits, float32 (n, 1, vocab_size).
+# A function that returns the next tokens, int32 (n, 1), given the position of the newest tokens,
+# int32 (), their row numbers in the batch, int32 (n,), and the allowed logits, float32 (n, 1,
+# vocab_size).
 Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -115,7 +116,7 @@ class SingleHypothesisSearch(Generic[State]):
         return active, token_ids
 
     def run(self, choose: Choose, state: State, drop_finished: bool) -> Hypotheses:
-        """Extends all sequences until they are finished, see `beam_search`."""
+        """Extends all sequences until they are finished. See `beam_search`."""
         record = ops.zeros((self._max_length, self.batch_size, 1), "int32")
         _, record, (lengths, scores) = extend_until_finished(
             functools.partial(self.extend, choose),

@@ -1,4 +1,4 @@
-"""Parts of all conversions: checks of layers and settings, and weights as NumPy arrays."""
+"""Common parts of all conversions: checks of layers and settings, and weights as arrays."""
 
 import importlib
 import inspect
@@ -19,7 +19,7 @@ from ..tensors import Tensor
 def require_own_class(layer: object, classes: Collection[type], name: str = "layer") -> None:
     """Raises a ConfigError unless the layer is of one of the classes, and not of a subclass.
 
-    A subclass may compute something else.
+    A subclass may compute something different.
     """
     if type(layer) not in classes:
         names = ", ".join(cls.__name__ for cls in classes)
@@ -40,18 +40,18 @@ def require_weights(layer: keras.layers.Layer) -> None:
 
 
 def require_settings(layer: keras.layers.Layer, target: str, **expected: object) -> None:
-    """Raises a ConfigError unless the layer has the settings that every layer of the target has."""
+    """Raises a ConfigError unless the layer has the settings that all layers of the target have."""
     for name, value in expected.items():
         require_setting(name, getattr(layer, name), value, target)
 
 
 def require_setting(name: str, value: object, expected: object, target: str) -> None:
-    """Raises a ConfigError unless the setting has the value that every layer of the target has."""
+    """Raises a ConfigError unless the setting has the value that all layers of the target have."""
     require(value == expected, name, f"{expected!r} to become a {target}", value)
 
 
 def require_defaults(layer: keras.layers.Layer, target: str, converted: Collection[str]) -> None:
-    """Raises a ConfigError unless all optional arguments that are not converted have defaults."""
+    """Raises a ConfigError unless all optional arguments that are not converted are defaults."""
     config = layer.get_config()
     for name, parameter in inspect.signature(type(layer)).parameters.items():
         if name in config and name not in converted and parameter.default is not parameter.empty:
@@ -59,7 +59,7 @@ def require_defaults(layer: keras.layers.Layer, target: str, converted: Collecti
 
 
 def as_array(weight: Annotated[Tensor, "(...)"]) -> np.ndarray:
-    """Returns a weight as float64, which holds the values of all narrower types exactly."""
+    """Returns a weight as float64, which represents the values of all narrower types exactly."""
     return np.asarray(keras.ops.convert_to_numpy(weight), "float64")
 
 
@@ -74,7 +74,7 @@ def parts_of(layer: EncoderLayer | DecoderLayer) -> list[keras.layers.Layer]:
 
 
 def import_package(name: str, distribution: str) -> types.ModuleType:
-    """Imports a package to make a layer of; a MissingPackageError says how to install it."""
+    """Imports the package of a layer; a MissingPackageError explains how to install it."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -23,7 +23,7 @@ from .conversion import (
 if TYPE_CHECKING:
     import keras_hub
 
-# Arguments that ours has by the same names.
+# Arguments that have the same names in our layer.
 _SHARED = (
     "name",
     "dtype",
@@ -82,7 +82,7 @@ _PARTS = (
     "_feedforward_output_dense",
     "_feedforward_layer_norm",
 )
-# Arguments that are converted, checked by themselves, or left behind.
+# Arguments that are converted, checked separately, or dropped.
 _CONVERTED = {
     *_NAMES,
     "key_dim",
@@ -97,7 +97,7 @@ _CONVERTED = {
 def from_keras(
     layer: "keras.layers.MultiHeadAttention | keras.layers.GroupQueryAttention",
 ) -> MultiHeadAttention:
-    """Converts an attention layer of Keras to a `MultiHeadAttention`, with settings and weights.
+    """Converts a Keras attention layer to a `MultiHeadAttention`, with its settings and weights.
 
     If a mask hides every position, the outputs differ: attention here returns zeros before the
     output projection, and Keras returns the mean of all values.
@@ -125,10 +125,10 @@ def from_keras(
     shapes = _build_shapes(layer)
     names = _GROUPED if isinstance(layer, keras.layers.GroupQueryAttention) else _UNGROUPED
     settings = {ours: config[theirs] for ours, theirs in names.items()}
-    # A built layer lists the axes that None stands for.
+    # A built layer lists the axes instead of None.
     if tuple(settings.get("attention_axes", ())) == tuple(range(1, len(shapes[0]) - 1)):
         del settings["attention_axes"]
-    # Older releases of Keras have fewer.
+    # Older releases of Keras have fewer of these arguments.
     settings |= {name: config[name] for name in _SHARED if name in config}
     settings["flash_attention"] = flash_attention_of(layer)
     attention = MultiHeadAttention.from_config(settings)
@@ -140,9 +140,9 @@ def from_keras(
 def to_keras(
     attention: MultiHeadAttention,
 ) -> "keras.layers.MultiHeadAttention | keras.layers.GroupQueryAttention":
-    """Converts a `MultiHeadAttention` to an attention layer of Keras, with settings and weights.
+    """Converts a `MultiHeadAttention` to a Keras attention layer, with its settings and weights.
 
-    `sliding_window` needs Keras 3.15 or later, which computes it as a mask.
+    `sliding_window` requires Keras 3.15 or later, which computes it as a mask.
 
     Args:
         attention: a built `MultiHeadAttention`.
@@ -188,7 +188,7 @@ def to_keras(
 
 
 def _build_shapes(attention: keras.layers.Layer) -> list[tuple[int | None, ...]]:
-    """The shapes of query, value and key that the layer was built for."""
+    """Returns the shapes of query, value and key that the layer was built for."""
     rank = len(attention.get_build_config()["shapes_dict"]["query_shape"])
     query, key, value, *_ = _projections(attention)
     return [(*[None] * (rank - 1), dense.kernel.shape[0]) for dense in (query, value, key)]
@@ -204,7 +204,7 @@ def from_keras_hub(
     layer: "keras_hub.layers.TransformerEncoder | keras_hub.layers.TransformerDecoder | "
     "keras_hub.layers.TokenAndPositionEmbedding",
 ) -> EncoderLayer | DecoderLayer | PositionalEmbedding:
-    """Converts a layer of KerasHub, with its settings and weights.
+    """Converts a KerasHub layer, with its settings and weights.
 
     | KerasHub | here |
     | --- | --- |
@@ -239,7 +239,8 @@ def from_keras_hub(
         >>> np.allclose(from_keras_hub(encoder)(x), expected, atol=2e-6)
         True
     """
-    keras_hub = sys.modules.get("keras_hub")  # Whoever has one of its layers has imported it.
+    # If the layer is from KerasHub, KerasHub has already been imported.
+    keras_hub = sys.modules.get("keras_hub")
     if keras_hub is None:
         raise ConfigError(f"layer must be a layer of keras_hub; received {type(layer).__name__}")
     layers = keras_hub.layers
@@ -279,11 +280,12 @@ def to_keras_hub(
     "keras_hub.layers.TransformerEncoder | keras_hub.layers.TransformerDecoder | "
     "keras_hub.layers.TokenAndPositionEmbedding"
 ):
-    """Converts a layer to a layer of KerasHub, with settings and weights.
+    """Converts a layer to a KerasHub layer, with its settings and weights.
 
-    `from_keras_hub` lists the classes. KerasHub's layers always have biases. They use the same
+    See `from_keras_hub` for the classes. KerasHub's layers always have biases. They use the same
     dropout rate for sublayers and attention weights, and no dropout inside the feed-forward
-    network. Embeddings are not scaled, and have learned positions. The seed is not copied.
+    network. KerasHub's embeddings are not scaled, and have learned positions. The seed is not
+    copied.
 
     Args:
         layer: a built `EncoderLayer` or `DecoderLayer` with `attention_bias=True` and
@@ -368,7 +370,7 @@ def _build(
     self_attention: keras.layers.Layer,
     cross_attention: keras.layers.Layer | None,
 ) -> None:
-    # An encoder layer's inputs may have more axes than three.
+    # An encoder layer's inputs may have more than three axes.
     rank = len(self_attention.get_build_config()["shapes_dict"]["query_shape"])
     shapes = [(*[None] * (rank - 1), d_model)]
     if cross_attention is not None:
@@ -379,14 +381,14 @@ def _build(
 def _pairs(
     ours: EncoderLayer | DecoderLayer, theirs: keras.layers.Layer
 ) -> list[tuple[keras.layers.Layer, keras.layers.Layer]]:
-    """Returns the parts of a layer, each with its counterpart in KerasHub's."""
+    """Returns the parts of a layer, each with its counterpart in KerasHub's layer."""
     parts = parts_of(ours)
     names = [name for name in _PARTS if len(parts) == len(_PARTS) or "_cross" not in name]
     return [(part, getattr(theirs, name)) for part, name in zip(parts, names, strict=True)]
 
 
 def _projections(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """Returns the projections of attention, ours or Keras'.
+    """Returns the projections of an attention layer, ours or Keras'.
 
     They are query, key, value, output and, if there is one, gate.
     """
@@ -401,9 +403,9 @@ def _projections(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
 def _copy_weights(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
     """Copies the weights of attention, a dense layer or a normalization.
 
-    Keras' attention splits the shapes of its weights by heads, ours does not.
+    The weights of Keras' attention have a separate axis for heads; ours do not.
     """
-    # A layer without projections is its only part.
+    # A layer without projections counts as its only part.
     source_parts = _projections(source) or [source]
     target_parts = _projections(target) or [target]
     for source_part, target_part in zip(source_parts, target_parts, strict=True):

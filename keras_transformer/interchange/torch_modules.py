@@ -1,7 +1,7 @@
 """Converts PyTorch's attention, layers, stacks and Transformer.
 
-Weights are passed as NumPy arrays, so that Keras can run on any backend. The parts of a module are
-read individually, because their settings may have changed since the module was created.
+Weights are passed as NumPy arrays, so Keras can run on any backend. The parts of a module are read
+individually, because their settings may have changed since the module was created.
 """
 
 import sys
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Policy: TypeAlias = "str | keras.DTypePolicy | None"
 
-# Functions that are the same in both, by the name of the function, and PyTorch's modules for them.
+# Activations that are the same in Keras and PyTorch, with PyTorch's module for each.
 _ACTIVATIONS = {
     "gelu": "GELU",
     "mish": "Mish",
@@ -45,7 +45,7 @@ _ACTIVATIONS = {
     "silu": "SiLU",
     "tanh": "Tanh",
 }
-# Arguments that are converted, checked by themselves, or left behind.
+# Arguments that are converted, checked separately, or dropped.
 _CONVERTED = {
     "key_dim",
     "value_dim",
@@ -78,8 +78,8 @@ _CONVERTED_OF_ATTENTION = {
 class NormalizedStack(NamedTuple):
     """A stack of post-norm layers and a final layer normalization, as in `torch.nn.Transformer`.
 
-    `Encoder` and `Decoder` have a final normalization only with `norm_first`. Call it like the
-    stack.
+    `Encoder` and `Decoder` have a final normalization only with `norm_first`. Call a
+    `NormalizedStack` like its stack.
     """
 
     stack: Encoder | Decoder
@@ -93,7 +93,7 @@ class NormalizedStack(NamedTuple):
 
 
 class EncoderDecoder(NamedTuple):
-    """The two stacks of a `torch.nn.Transformer`, which is `decoder(target, encoder(source))`."""
+    """The two stacks of a `torch.nn.Transformer`, for `decoder(target, encoder(source))`."""
 
     encoder: Encoder | NormalizedStack
     decoder: Decoder | NormalizedStack
@@ -132,7 +132,7 @@ def from_torch(
     | NormalizedStack
     | EncoderDecoder
 ):
-    """Converts a module of PyTorch to a layer, with its settings and weights.
+    """Converts a PyTorch module to a layer, with its settings and weights.
 
     Keras can run on any backend.
 
@@ -146,9 +146,9 @@ def from_torch(
     A stack of layers with `norm_first=False` and a `norm`, as in `Transformer`, becomes a
     `NormalizedStack`.
 
-    Layers here take (batch, length, width), regardless of the module's `batch_first`. In masks,
-    True marks real tokens and allows attention; in PyTorch's masks, True hides a position. Decoder
-    layers are causal without a mask. A normalization without a bias, as in modules with
+    Layers here accept (batch, length, width), regardless of the module's `batch_first`. In their
+    masks, True marks real tokens and allows attention; in PyTorch's masks, True hides a position.
+    Decoder layers are causal without a mask. A normalization without a bias, as in modules with
     `bias=False`, gets a `beta` of zeros.
 
     Args:
@@ -160,7 +160,7 @@ def from_torch(
 
     Raises:
         ConfigError: The module is of another class or a subclass, or has a setting that layers here
-            do not have: `add_bias_kv`, `add_zero_attn`, another activation, different rates or
+            do not support: `add_bias_kv`, `add_zero_attn`, another activation, different rates or
             epsilons in the same layer, different layers in a stack, or `norm_first=True` without a
             `norm` after the stack.
 
@@ -171,7 +171,8 @@ def from_torch(
         >>> np.allclose(from_torch(module)(x.numpy()), module(x).detach().numpy(), atol=2e-6)
         True
     """
-    torch = sys.modules.get("torch")  # Whoever has one of its modules has imported it.
+    # If the module is from PyTorch, PyTorch has already been imported.
+    torch = sys.modules.get("torch")
     if torch is None:
         raise ConfigError(f"module must be a module of torch.nn; received {type(module).__name__}")
     converters: dict[type, Callable[..., Any]] = {
@@ -211,12 +212,12 @@ def to_torch(
     | NormalizedStack
     | EncoderDecoder,
 ) -> "torch.nn.Module":
-    """Converts a layer to a module of PyTorch, with its settings and weights.
+    """Converts a layer to a PyTorch module, with its settings and weights.
 
-    `from_torch` has a table of the classes. The module is in evaluation mode, and has
+    See `from_torch` for a table of the classes. The module is in evaluation mode, and has
     `batch_first=True` and the dtype of the layer's weights. Its attention has biases only with
-    `attention_bias`, and its feed-forward network only with `feed_forward_bias`. Each dropout has
-    the layer's rate for it. Initializers and seeds are not copied.
+    `attention_bias`, and its feed-forward network only with `feed_forward_bias`. Each dropout
+    module has the corresponding rate of the layer. Initializers and seeds are not copied.
 
     Args:
         layer: a built layer, or the result of `from_torch` for a `torch.nn.Transformer`.
@@ -226,7 +227,7 @@ def to_torch(
 
     Raises:
         ConfigError: The layer is of another class or a subclass, has not been built, is quantized,
-            or has a setting that PyTorch does not have, such as `sliding_window`,
+            or has a setting that PyTorch does not support, such as `sliding_window`,
             `normalization="rms"` or `gated`.
         MissingPackageError: PyTorch is not installed.
 
@@ -317,7 +318,7 @@ def _from_transformer(module: "torch.nn.Transformer", dtype: Policy) -> EncoderD
 
 
 def _settings(module: "TorchLayer") -> dict[str, Any]:
-    """The arguments of `EncoderLayer` or `DecoderLayer`."""
+    """Returns the arguments of `EncoderLayer` or `DecoderLayer`."""
     nn = sys.modules["torch"].nn
     attentions = _attentions(module)
     numbers = range(1, len(attentions) + 2)
@@ -352,7 +353,7 @@ def _shapes(module: "TorchLayer") -> list[Any]:
 
 
 def _attentions(module: "TorchLayer") -> "list[torch.nn.MultiheadAttention]":
-    """A layer's attention to its own input and, in a decoder, to the source."""
+    """Returns a layer's self-attention and, in a decoder, its cross-attention."""
     return [
         getattr(module, name) for name in ("self_attn", "multihead_attn") if hasattr(module, name)
     ]
@@ -363,7 +364,7 @@ def _activation_name(activation: Callable[..., object]) -> str:
     for name, class_name in _ACTIVATIONS.items():
         if activation in (getattr(torch.nn.functional, name), getattr(torch, name, None)):
             return name
-        # An approximate GELU is another function.
+        # An approximate GELU is a different function.
         is_exact = getattr(activation, "approximate", "none") == "none"
         if type(activation) is getattr(torch.nn, class_name) and is_exact:
             return name
@@ -374,7 +375,7 @@ def _activation_name(activation: Callable[..., object]) -> str:
 
 
 def _common(name: str, values: Iterable[T]) -> T:
-    """Returns the value that all are equal to."""
+    """Returns the value that all values are equal to, or raises a ConfigError."""
     first, *others = values
     for other in others:
         if other != first:
@@ -383,7 +384,7 @@ def _common(name: str, values: Iterable[T]) -> T:
 
 
 def _require_parts(name: str, expected: type, *modules: "torch.nn.Module") -> None:
-    """Raises a ConfigError unless all modules are of a class itself, with options that we have."""
+    """Raises a ConfigError unless all modules are of exactly this class, with supported options."""
     nn = sys.modules["torch"].nn
     for module in modules:
         require(type(module) is expected, name, f"of the class {expected.__name__} itself", module)
@@ -432,7 +433,7 @@ def _to_layer(layer: EncoderLayer | DecoderLayer) -> "TorchLayer":
     require_weights(layer)
     require_defaults(layer, target, _CONVERTED)
     if layer.attention_bias:
-        # PyTorch's fast path takes all biases or none.
+        # PyTorch's fast path requires all biases or none.
         require_settings(layer, f"{target} with attention_bias=True", feed_forward_bias=True)
     activations = [
         name for name in _ACTIVATIONS if layer.activation is getattr(keras.activations, name)
@@ -444,7 +445,7 @@ def _to_layer(layer: EncoderLayer | DecoderLayer) -> "TorchLayer":
         require(has_source, "source", f"given to a layer that becomes a {target}", None)
     torch: Any = import_package("torch", "torch")
     d_model = layer.self_attention.query_dense.kernel.shape[0]
-    # On the device "meta" without weights, since each part with weights is replaced.
+    # Create it on the device "meta", without weights, since each part with weights is replaced.
     module = getattr(torch.nn, target.removeprefix("torch.nn."))(
         d_model,
         layer.num_heads,
@@ -524,7 +525,7 @@ def _filled(module: T, part: keras.layers.Layer) -> T:
 
 
 def _parts(layer: EncoderLayer | DecoderLayer) -> dict[str, keras.layers.Layer]:
-    """The parts of a layer with weights, by the names of PyTorch's."""
+    """Returns the parts of a layer that have weights, by their names in PyTorch."""
     names = ["self_attn", "norm1", "linear1", "linear2", "norm2"]
     if isinstance(layer, DecoderLayer):
         names = ["self_attn", "norm1", "multihead_attn", "norm2", "linear1", "linear2", "norm3"]
@@ -559,6 +560,6 @@ def _weights(
     else:
         pairs = [(module.weight, part.kernel), (module.bias, part.bias)]
     for parameter, variable in pairs:
-        # A parameter that is left out stands for ones or zeros, which our variables begin with.
+        # A missing parameter counts as ones or zeros, which are our variables' initial values.
         if parameter is not None:
             yield parameter.detach(), variable

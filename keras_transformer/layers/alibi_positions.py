@@ -31,7 +31,7 @@ def alibi_slopes(num_heads: int) -> list[float]:
     """Returns the slopes of n heads: 2^(-8/n), 2^(-16/n), ..., 2^-8 if n is a power of 2.
 
     Otherwise, the list starts with the slopes for the next lower power of 2 and continues with
-    every second slope for the next higher power of 2.
+    every other slope for the next higher power of 2.
     """
     below = 2 ** (num_heads.bit_length() - 1)
 

@@ -15,10 +15,11 @@ from .input_checks import fits
 
 @dataclasses.dataclass(frozen=True)
 class AttentionAxes:
-    """The axes of inputs (batch, ..., features) that attention runs along, and the free axes.
+    """The axes of inputs (batch, ..., features) that attention runs along (attended) or not (free).
 
     Folding merges the free axes into the batch, and the attended axes into one axis in row-major
-    order. Inputs (batch, length, features) need no folding: each method returns its input.
+    order. Inputs (batch, length, features) need no folding: each method then returns its input
+    unchanged.
     """
 
     attended: tuple[int, ...]
@@ -26,7 +27,9 @@ class AttentionAxes:
 
     @classmethod
     def of(cls, attention_axes: int | tuple[int, ...] | None, rank: int) -> "AttentionAxes":
-        """Returns the axes that `attention_axes` means for inputs of a rank; None means all axes.
+        """Resolves `attention_axes` for inputs of a given rank.
+
+        None selects all axes between batch and features.
 
         Raises:
             ConfigError: An axis does not exist, is the batch or the feature axis, or is given
@@ -53,7 +56,7 @@ class AttentionAxes:
     def fold(
         self, inputs: Annotated[Tensor, "(batch, ..., features)"]
     ) -> Annotated[Tensor, "(batch * free, length, features)"]:
-        """Folds inputs."""
+        """Merges the free axes into the batch, and the attended axes into one axis."""
         if self._is_sequence:
             return inputs
         inputs = ops.transpose(inputs, (0, *self.free, *self.attended, len(inputs.shape) - 1))
@@ -63,7 +66,7 @@ class AttentionAxes:
     def fold_padding(
         self, mask: Annotated[Tensor, "bool, broadcasts to (batch, ...)"] | None, inputs: Tensor
     ) -> Annotated[Tensor, "bool (batch * free, length)"] | None:
-        """Folds the padding mask of inputs."""
+        """Folds the padding mask like its inputs."""
         if mask is None or self._is_sequence:
             return mask
         mask = ops.broadcast_to(mask, ops.shape(inputs)[:-1])
@@ -72,7 +75,7 @@ class AttentionAxes:
     def fold_scores(
         self, name: str, tensor: Tensor | None, query: Tensor, value: Tensor, num_heads: int
     ) -> Tensor | None:
-        """Folds a mask or bias of the scores, (batch, free ..., num_heads, target ..., source ...).
+        """Folds a mask or bias for scores (batch, free ..., num_heads, target ..., source ...).
 
         num_heads may be missing, and so may any number of axes directly before it.
 
@@ -105,8 +108,8 @@ class AttentionAxes:
             )
         if self._is_sequence:
             return tensor
-        # Broadcast all axes to their full size before the reshape, except for heads and a missing
-        # batch, which attention broadcasts.
+        # Broadcast all axes to their full size before the reshape, except for the heads and a
+        # missing batch axis, which attention itself broadcasts.
         num_heads_given = ops.shape(tensor)[leading - 1]
         whole = self._unfolded(ops.shape(query), num_heads_given, ops.shape(value))
         first = (1,) * (leading - 1) if missing == leading else whole[: leading - 1]
@@ -134,7 +137,7 @@ class AttentionAxes:
         query: Tensor,
         value: Tensor,
     ) -> Annotated[Tensor, "(batch, free ..., num_heads, target ..., source ...)"]:
-        """Restores the axes that query and value had before they were folded."""
+        """Restores the axes that the query and value had before they were folded."""
         if self._is_sequence:
             return scores
         query_shape, value_shape = ops.shape(query), ops.shape(value)
@@ -143,7 +146,7 @@ class AttentionAxes:
     def _unfolded(
         self, query_shape: Sequence[Any], num_heads: int, value_shape: Sequence[Any]
     ) -> tuple[Any, ...]:
-        """Returns the shape of the scores before they are folded."""
+        """Returns the shape of the unfolded scores."""
         free = (query_shape[axis] for axis in self.free)
         target, source = (
             [shape[axis] for axis in self.attended] for shape in (query_shape, value_shape)

@@ -16,10 +16,10 @@ class KeyValues(NamedTuple):
 
 
 class GrowingCache(KeyValues):
-    """A cache that grows with each step, so that it holds only entries that have been written.
+    """A cache that grows with each step and contains only entries that have been written.
 
-    In a compiled loop, it needs a backend that lets shapes change between iterations: TensorFlow,
-    with a batch size that is only known at run time.
+    In a compiled loop, it requires a backend on which shapes can change between iterations:
+    TensorFlow, with a batch size that is only known at run time.
     """
 
     def write(self, new: KeyValues, position: Dimension) -> "GrowingCache":
@@ -30,19 +30,19 @@ class GrowingCache(KeyValues):
         )
 
     def next_entry(self, position: Dimension) -> Dimension:
-        """Returns the index of the next entry: the length of the cache; `position` is ignored."""
+        """Returns the index of the next entry, the length of the cache; `position` is ignored."""
         return ops.shape(self.keys)[2]
 
 
 class FixedCache(KeyValues):
-    """A cache with a fixed number of entries, for every backend."""
+    """A cache with a fixed number of entries, which works on every backend."""
 
     def write(self, new: KeyValues, position: Dimension) -> "FixedCache":
-        """Returns the cache with `new` written from `position` on.
+        """Returns the cache with `new` written to the entries from `position` on.
 
         Raises:
-            ValueError: The new entries do not fit. Only checked if the sizes and `position` are
-                ints.
+            ValueError: The new entries do not fit. This is checked only if the sizes and `position`
+                are ints.
         """
         length, count = self.keys.shape[2], new.keys.shape[2]
         if (
@@ -59,7 +59,7 @@ class FixedCache(KeyValues):
         )
 
     def next_entry(self, position: Dimension) -> Dimension:
-        """Returns the index of the next entry: `position`."""
+        """Returns the index of the next entry, `position`."""
         return position
 
 
@@ -78,7 +78,8 @@ def empty_cache(
     for name, size in (("batch_size", batch_size), ("max_length", max_length)):
         if isinstance(size, bool | float | str | int):
             non_negative_int(name, size)
-    # Unless the batch size is static, the length 0 is not static either: a loop may change it.
+    # Unless the batch size is static, this length of 0 is not static either, so a loop can change
+    # it.
     length = 0 * batch_size if max_length is None else max_length
     cache_type = GrowingCache if max_length is None else FixedCache
     return cache_type(

@@ -20,16 +20,16 @@ _EARLIER_NAMES = {
 def layer_name(name: str) -> str:
     """Returns the Keras name of a sublayer, which is its name in earlier releases.
 
-    The name is part of the paths of variables. TensorFlow also orders sums by it, so a new name
-    would change the rounding of a resumed training run.
+    The name is part of the variables' paths. It also determines the order in which TensorFlow
+    computes sums, so a new name would change the rounding of a resumed training run.
     """
     return _EARLIER_NAMES.get(name, name)
 
 
 def child_seed(seed: int | None, name: str) -> int | None:
-    """Returns a seed that is different for every child layer, or None without a seed.
+    """Derives a different seed for each child layer, or returns None if there is no seed.
 
-    The seed is the same in every process.
+    The derived seed is the same in every process.
     """
     if seed is None:
         return None
@@ -52,8 +52,8 @@ def child_initializer(initializer: Any, name: str) -> Any:
 def saved_dtype(layer: keras.layers.Layer, default: keras.DTypePolicy | None = None) -> Any:
     """Returns the serialized dtype policy of a layer, for its configuration.
 
-    After `quantize`, this is a map with the policies of the sublayers, so that Keras can load a
-    saved file of the layer.
+    After `quantize`, this is a `DTypePolicyMap` with the sublayers' policies, so that Keras can
+    load the layer from a saved file.
     """
     default = default or layer.dtype_policy
     policies = keras.dtype_policies.DTypePolicyMap(default_policy=default)
@@ -68,7 +68,7 @@ def saved_dtype(layer: keras.layers.Layer, default: keras.DTypePolicy | None = N
 
 
 def require_built(layer: keras.layers.Layer) -> None:
-    """Raises a ValueError unless a layer is built and knows the sizes of its cache."""
+    """Raises a ValueError unless a layer is built, since building determines its cache sizes."""
     if not layer.built:
         raise ValueError(
             f"{layer.name} must be built before init_cache; call it or its build method first"

@@ -25,10 +25,10 @@ from .stack_arguments import (
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Decoder(ArgumentHints, keras.layers.Layer):
-    """A stack of decoder layers (section 3.1), with a final normalization if `norm_first`.
+    """A stack of decoder layers (section 3.1), with a final normalization if `norm_first=True`.
 
-    `init_cache`, `project_source` and `step` work as in `DecoderLayer`, with lists of one cache and
-    one projected source per layer.
+    `init_cache`, `project_source` and `step` work as in `DecoderLayer`, but with a list of caches
+    and a list of projected sources, one per layer.
 
     Args:
         num_layers: int. Number N of layers.
@@ -40,10 +40,11 @@ class Decoder(ArgumentHints, keras.layers.Layer):
         normalization: "layer" or "rms", as in `DecoderLayer`. Defaults to "layer".
         epsilon: float. Small constant that normalization adds to the variance or the mean square.
             Defaults to 1e-6.
-        seed: int or None. Seed that makes dropout the same in every run, but different in each
-            layer. Defaults to None.
-        remat: bool. Whether to recompute each layer in the backward pass. Training is then slower,
-            but keeps the intermediate results of only one layer at a time. Defaults to False.
+        seed: int or None. Seed that makes dropout reproducible, yet different in each layer.
+            Defaults to None.
+        remat: bool. Whether to recompute each layer in the backward pass. This makes training
+            slower, but keeps the intermediate results of only one layer at a time in memory.
+            Defaults to False.
         **layer_arguments: further arguments of `DecoderLayer`, such as `dropout` or
             `relative_positions`, passed to every layer. If a subclass sets `layer_class`, these
             are arguments of that class. `name`, `dtype` and other arguments of
@@ -57,15 +58,15 @@ class Decoder(ArgumentHints, keras.layers.Layer):
         source_mask: bool (batch, source length), True for tokens, False for padding. Defaults to
             the source's implicit Keras mask.
         training: bool. Whether to apply dropout.
-        attention_mask: bool, True = attend. Mask of the self-attention, see `DecoderLayer`.
-        source_attention_mask: bool, True = attend. Mask of the cross-attention, see `DecoderLayer`.
+        attention_mask: bool, True = attend. Mask for self-attention. See `DecoderLayer`.
+        source_attention_mask: bool, True = attend. Mask for cross-attention. See `DecoderLayer`.
         use_causal_mask: bool. Whether each position attends only to itself and to earlier
             positions. Defaults to True.
         return_attention_scores: bool. Whether to also return the attention weights. Defaults to
             False.
-        score_bias: float. Added to the self-attention scores of every layer, see `DecoderLayer`.
+        score_bias: float. Added to the self-attention scores of every layer. See `DecoderLayer`.
             Defaults to None.
-        cross_score_bias: float. Added to the cross-attention scores of every layer, see
+        cross_score_bias: float. Added to the cross-attention scores of every layer. See
             `DecoderLayer`. Defaults to None.
 
     Returns:
@@ -82,7 +83,7 @@ class Decoder(ArgumentHints, keras.layers.Layer):
         (2, 5, 512)
     """
 
-    # A subclass may set another class of layers.
+    # A subclass can set its own layer class.
     layer_class: type[DecoderLayer] = DecoderLayer
 
     other_names = {
@@ -135,7 +136,7 @@ class Decoder(ArgumentHints, keras.layers.Layer):
             layer = self.make_layer(index)
             layer.build(target_shape, source_shape)
             self.layers.append(layer)
-        # Pre-norm layers do not normalize their outputs, so the stack does it once at the end.
+        # Pre-norm layers do not normalize their outputs, so the stack does so once at the end.
         self.final_norm: Any = None
         if self.norm_first:
             self.final_norm = self.make_normalization("final_norm")
@@ -144,7 +145,7 @@ class Decoder(ArgumentHints, keras.layers.Layer):
     def make_layer(self, index: int) -> DecoderLayer:
         """Creates the layer with this index, from 0 to `num_layers - 1`.
 
-        Override it if layers differ. `build` calls it.
+        Override it to create layers that differ. `build` calls it.
         """
         name = f"layer_{index}"
         return self.layer_class(
@@ -216,12 +217,12 @@ class Decoder(ArgumentHints, keras.layers.Layer):
         return (hidden, scores) if source is None else (hidden, scores, cross_scores)
 
     def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> list[Cache]:
-        """Returns an empty cache for each layer, see `DecoderLayer.init_cache`."""
+        """Returns an empty cache for each layer. See `DecoderLayer.init_cache`."""
         require_built(self)
         return [layer.init_cache(batch_size, max_length) for layer in self.layers]
 
     def project_source(self, source: Tensor) -> list[KeyValues]:
-        """Projects the source for each layer, see `DecoderLayer.project_source`."""
+        """Projects the source for each layer. See `DecoderLayer.project_source`."""
         return [layer.project_source(source) for layer in self.layers]
 
     def step(
@@ -235,7 +236,7 @@ class Decoder(ArgumentHints, keras.layers.Layer):
         position_ids: Tensor | None = None,
         entry_position_ids: Tensor | None = None,
     ) -> tuple[Tensor, list[Cache]]:
-        """Computes new positions in all layers, see `DecoderLayer.step`."""
+        """Computes the outputs of all layers at new positions. See `DecoderLayer.step`."""
         sources: Sequence[Any] = source_key_values or [None] * len(self.layers)
         check_count("caches", caches, len(self.layers))
         check_count("source_key_values", sources, len(self.layers))

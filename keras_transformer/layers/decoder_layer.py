@@ -94,8 +94,8 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
             Defaults to None.
         bias_regularizer: str, `keras.regularizers.Regularizer` or None. Applied to each bias.
             Defaults to None.
-        seed: int or None. Seed that makes dropout the same in every run, but different in each
-            sublayer. Defaults to None.
+        seed: int or None. Seed that makes dropout reproducible, yet different in each sublayer.
+            Defaults to None.
         normalization: "layer", or "rms" for root mean square normalization (Zhang and Sennrich
             2019, arXiv 1910.07467). Defaults to "layer".
         gated: bool. Whether the feed-forward network is a gated linear unit (Shazeer 2020, arXiv
@@ -120,9 +120,9 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         source_mask: bool (batch, source length), True for tokens, False for padding. Defaults to
             the source's implicit Keras mask.
         training: bool. Whether to apply dropout.
-        attention_mask: bool, True = attend. Mask of the self-attention, combined with the causal
-            mask. See `MultiHeadAttention` for its shapes.
-        source_attention_mask: bool, True = attend. Mask of the cross-attention. See
+        attention_mask: bool, True = attend. Mask for self-attention, combined with the causal mask.
+            See `MultiHeadAttention` for its shapes.
+        source_attention_mask: bool, True = attend. Mask for cross-attention. See
             `MultiHeadAttention` for its shapes.
         use_causal_mask: bool. Whether each position attends only to itself and to earlier
             positions. For a prefix language model, pass False and an `attention_mask`. Defaults to
@@ -142,7 +142,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
 
     Raises:
         ValueError: An argument is invalid; `num_heads` does not divide d_model and `key_dim` is
-            None; a layer built with a source is called without it, or the reverse; or an input is
+            None; a layer built with a source is called without one, or vice versa; or an input is
             not (batch, length, width) or does not have the width that the layer was built for.
 
     Example:
@@ -319,10 +319,10 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         )
 
     def make_residual(self, sublayer_name: str) -> Residual:
-        """Creates the residual connection around a sublayer, "self_attention",
-        "cross_attention" or "feed_forward".
+        """Creates the residual connection around a sublayer.
 
-        Override it to use a subclass of `Residual`. `build` calls it.
+        The sublayer is "self_attention", "cross_attention" or "feed_forward". Override it to use a
+        subclass of `Residual`. `build` calls it.
         """
         name = f"{sublayer_name}_residual"
         return Residual(
@@ -394,7 +394,8 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
             if cross_score_bias is not None:
                 rule = "an array of floats"
                 cross_score_bias = as_numbers("cross_score_bias", cross_score_bias, rule)
-            # Check them here, because cross-attention would report them under other names.
+            # Check the mask and the bias here, because cross-attention would report them under
+            # other names.
             if isinstance(self.cross_attention, MultiHeadAttention):
                 num_heads = self.cross_attention.num_heads
                 shapes = (num_heads, target, source)
@@ -447,7 +448,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         )
         if not return_attention_scores:
             return outputs
-        # Self-attention comes first even if a subclass changes the order of the parts.
+        # The self-attention weights come first, even if a subclass changes the order of the parts.
         return (outputs, *(scores[kind] for kind in ("self", "cross") if kind in scores))
 
     def apply_sublayers(
@@ -457,13 +458,15 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         cross_attend: Callable[[Tensor], Tensor] | None = None,
         training: bool | None = None,
     ) -> Tensor:
-        """Applies the sublayers, in `call` and in `step`. Override it to change their order.
+        """Applies the sublayers. Override this method to change their order.
+
+        Both `call` and `step` use it.
 
         Args:
             target: (batch, target length, d_model).
-            self_attend: function that applies self-attention to its input. In `call` it attends to
-                all positions, in `step` to a cache.
-            cross_attend: function that applies cross-attention to its input, or None without a
+            self_attend: function that applies self-attention to its input. In `call`, it attends to
+                the target; in `step`, to a cache.
+            cross_attend: function that applies cross-attention to its input, or None if there is no
                 source.
             training: bool. Whether to apply dropout.
         """
@@ -485,7 +488,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
 
         Args:
             batch_size: int or int scalar.
-            max_length: int or int scalar. Number of entries of the cache. Defaults to None: the
+            max_length: int or int scalar. Number of entries in the cache. Defaults to None: the
                 cache grows with each step.
         """
         require_built(self)
@@ -506,7 +509,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         position_ids: Tensor | None = None,
         entry_position_ids: Tensor | None = None,
     ) -> tuple[Tensor, Cache]:
-        """Computes new positions, which attend to a cache of earlier positions.
+        """Computes the outputs at new positions, which attend to a cache of earlier positions.
 
         Args:
             target: (batch, n, d_model). The next n positions, or the next position of n hypotheses
@@ -515,7 +518,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
             position: int or int scalar. Index of the first new entry in a `FixedCache`.
             mask: bool, broadcasts to (batch, n, number of entries), True = attend. Cache entries
                 that each new position attends to. With `position_ids`, the sliding window applies
-                as well. Defaults to None: `target` holds the next n positions, and each position
+                as well. Defaults to None: `target` contains the next n positions, and each position
                 attends to itself and to the entries before it, within the sliding window.
             source_key_values: from `project_source`.
             source_mask: bool (batch, source length), True for tokens, False for padding.
@@ -530,8 +533,8 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
             A tuple of the outputs (batch, n, d_model) and the cache with the new entries.
 
         Raises:
-            ValueError: The new entries do not fit into the `FixedCache`. Only checked if the sizes
-                and `position` are ints.
+            ValueError: The new entries do not fit into the `FixedCache`. This is checked only if
+                the sizes and `position` are ints.
         """
         if source_key_values is not None:
             batch, _, length, _ = source_key_values.keys.shape

@@ -1,4 +1,4 @@
-"""Dropout that is faster than the layer of Keras."""
+"""Dropout that is faster than Keras' layer."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from keras import ops
 from ..checks import integer, probability
 from ..tensors import Shape, Tensor
 
-# The number of values of 16 random bits.
+# The number of values that 16 random bits can represent.
 LEVELS = 2**16
 
 
@@ -18,12 +18,12 @@ class Dropout(keras.layers.Layer):
 
     Keras' layer draws a random float for each element, which takes twice as long. The rate is
     rounded to a multiple of 2^-16. The remaining elements are scaled by `1 / (1 - rate)`, with the
-    rounded rate, so that the expected output equals the input. On PyTorch, the layer uses Keras'
-    dropout, which is a single operation without a seed.
+    rounded rate, so the expected output equals the input. On PyTorch, the layer uses Keras'
+    dropout, which is a single operation if there is no seed.
 
     Args:
-        rate: float from 0 to 1. Fraction of the elements that training sets to 0.
-        seed: int or None. Seed that makes dropout the same in every run. Defaults to None.
+        rate: float from 0 to 1. Fraction of the elements to set to 0 during training.
+        seed: int or None. Seed that makes dropout reproducible. Defaults to None.
     """
 
     def __init__(self, rate: float, seed: int | None = None, **kwargs: Any) -> None:
@@ -48,7 +48,7 @@ class Dropout(keras.layers.Layer):
         words = keras.random.randint(
             ((size + 1) // 2, 1), -(2**31), 2**31 - 1, dtype="int32", seed=self.seed_generator
         )
-        # Each word holds two 16-bit numbers. If the size is odd, the last number is not used.
+        # Each word contains two 16-bit numbers. If the size is odd, the last number is not used.
         numbers = ops.reshape(ops.view(words, "int16"), (-1,))
         numbers = ops.reshape(numbers[:size], ops.shape(inputs))
         kept = ops.cast(numbers >= num_dropped - LEVELS // 2, inputs.dtype)

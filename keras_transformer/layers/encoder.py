@@ -25,7 +25,7 @@ from .stack_arguments import (
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Encoder(ArgumentHints, keras.layers.Layer):
-    """A stack of encoder layers (section 3.1), with a final normalization if `norm_first`.
+    """A stack of encoder layers (section 3.1), with a final normalization if `norm_first=True`.
 
     Args:
         num_layers: int. Number N of layers.
@@ -37,17 +37,18 @@ class Encoder(ArgumentHints, keras.layers.Layer):
         normalization: "layer" or "rms", as in `EncoderLayer`. Defaults to "layer".
         epsilon: float. Small constant that normalization adds to the variance or the mean square.
             Defaults to 1e-6.
-        seed: int or None. Seed that makes dropout the same in every run, but different in each
-            layer. Defaults to None.
-        remat: bool. Whether to recompute each layer in the backward pass. Training is then slower,
-            but keeps the intermediate results of only one layer at a time. Defaults to False.
+        seed: int or None. Seed that makes dropout reproducible, yet different in each layer.
+            Defaults to None.
+        remat: bool. Whether to recompute each layer in the backward pass. This makes training
+            slower, but keeps the intermediate results of only one layer at a time in memory.
+            Defaults to False.
         **layer_arguments: further arguments of `EncoderLayer`, such as `dropout` or
             `relative_positions`, passed to every layer. If a subclass sets `layer_class`, these
             are arguments of that class. `name`, `dtype` and other arguments of
             `keras.layers.Layer` apply to the stack.
 
     Call arguments:
-        inputs: (batch, length, d_model), see `EncoderLayer`.
+        inputs: (batch, length, d_model). See `EncoderLayer`.
         mask: bool (batch, length), True for tokens, False for padding. Defaults to the implicit
             Keras mask of the inputs.
         attention_mask: bool, True = attend. See `MultiHeadAttention` for its shapes.
@@ -72,7 +73,7 @@ class Encoder(ArgumentHints, keras.layers.Layer):
         >>> deep = Encoder(num_layers=12, num_heads=8, d_ff=2048, norm_first=True, dropout=0.3)
     """
 
-    # A subclass may set another class of layers.
+    # A subclass can set its own layer class.
     layer_class: type[EncoderLayer] = EncoderLayer
 
     other_names = {
@@ -125,7 +126,7 @@ class Encoder(ArgumentHints, keras.layers.Layer):
             layer = self.make_layer(index)
             layer.build(input_shape)
             self.layers.append(layer)
-        # Pre-norm layers do not normalize their outputs, so the stack does it once at the end.
+        # Pre-norm layers do not normalize their outputs, so the stack does so once at the end.
         self.final_norm: Any = None
         if self.norm_first:
             self.final_norm = self.make_normalization("final_norm")
@@ -134,7 +135,7 @@ class Encoder(ArgumentHints, keras.layers.Layer):
     def make_layer(self, index: int) -> EncoderLayer:
         """Creates the layer with this index, from 0 to `num_layers - 1`.
 
-        Override it if layers differ. `build` calls it.
+        Override it to create layers that differ. `build` calls it.
         """
         name = f"layer_{index}"
         return self.layer_class(
@@ -184,7 +185,7 @@ class Encoder(ArgumentHints, keras.layers.Layer):
         return (hidden, scores) if return_attention_scores else hidden
 
     def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> list[Cache]:
-        """Returns an empty cache for each layer, see `DecoderLayer.init_cache`."""
+        """Returns an empty cache for each layer. See `DecoderLayer.init_cache`."""
         require_built(self)
         return [layer.init_cache(batch_size, max_length) for layer in self.layers]
 
@@ -197,7 +198,7 @@ class Encoder(ArgumentHints, keras.layers.Layer):
         position_ids: Tensor | None = None,
         entry_position_ids: Tensor | None = None,
     ) -> tuple[Tensor, list[Cache]]:
-        """Computes new positions of a causal encoder, see `DecoderLayer.step`."""
+        """Computes the outputs of a causal encoder at new positions. See `DecoderLayer.step`."""
         check_count("caches", caches, len(self.layers))
         written = []
         for layer, cache in zip(self.layers, caches, strict=True):

@@ -80,8 +80,8 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
             Defaults to None.
         bias_regularizer: str, `keras.regularizers.Regularizer` or None. Applied to each bias.
             Defaults to None.
-        seed: int or None. Seed that makes dropout the same in every run, but different in each
-            sublayer. Defaults to None.
+        seed: int or None. Seed that makes dropout reproducible, yet different in each sublayer.
+            Defaults to None.
         normalization: "layer", or "rms" for root mean square normalization (Zhang and Sennrich
             2019, arXiv 1910.07467). Defaults to "layer".
         gated: bool. Whether the feed-forward network is a gated linear unit (Shazeer 2020, arXiv
@@ -338,12 +338,14 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
         self_attend: Callable[[Tensor], Tensor],
         training: bool | None = None,
     ) -> Tensor:
-        """Applies the sublayers, in `call` and in `step`. Override it to change their order.
+        """Applies the sublayers. Override this method to change their order.
+
+        Both `call` and `step` use it.
 
         Args:
             inputs: (batch, length, d_model).
-            self_attend: function that applies self-attention to its input. In `call` it attends to
-                all positions, in `step` to a cache.
+            self_attend: function that applies self-attention to its input. In `call`, it attends to
+                the whole input; in `step`, to a cache.
             training: bool. Whether to apply dropout.
         """
         hidden = self.self_attention_residual.sublayer_input(inputs)
@@ -355,7 +357,7 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
         return self.feed_forward_residual(hidden, outputs, training=training)
 
     def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
-        """Returns an empty cache, see `DecoderLayer.init_cache`."""
+        """Returns an empty cache. See `DecoderLayer.init_cache`."""
         require_built(self)
         return self.self_attention.init_cache(batch_size, max_length)
 
@@ -368,7 +370,7 @@ class EncoderLayer(ArgumentHints, keras.layers.Layer):
         position_ids: Tensor | None = None,
         entry_position_ids: Tensor | None = None,
     ) -> tuple[Tensor, Cache]:
-        """Computes new positions of a causal encoder layer, see `DecoderLayer.step`."""
+        """Computes the outputs of a causal layer at new positions. See `DecoderLayer.step`."""
         written = []
 
         def self_attend(hidden: Tensor) -> Tensor:

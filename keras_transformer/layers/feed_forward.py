@@ -21,11 +21,11 @@ class FeedForward(ArgumentHints, keras.layers.Layer):
     This is equation 2 of the paper. With `gated`, the network is a gated linear unit,
     `(activation(x Wg + bg) * (x W1 + b1)) W2 + b2` (Shazeer 2020, arXiv 2002.05202): SwiGLU with
     the activation "silu", GEGLU with "gelu". A gated network has 1.5 times as many weights; reduce
-    `d_ff` to two thirds to keep the number of weights.
+    `d_ff` to two thirds to keep the number of weights the same.
 
     Args:
         d_ff: int. Width of the hidden layer.
-        activation: str or callable. Activation. Defaults to "relu", as in the paper.
+        activation: str or callable. Activation function. Defaults to "relu", as in the paper.
         dropout: float. Dropout rate on the hidden layer; the paper has none here. Defaults to 0.
         use_bias: bool. Whether the projections add a bias, as in the paper. Defaults to True.
         gated: bool. Whether to multiply the hidden layer by a gate, a second projection of the
@@ -36,7 +36,7 @@ class FeedForward(ArgumentHints, keras.layers.Layer):
             Defaults to None.
         bias_regularizer: str, `keras.regularizers.Regularizer` or None. Applied to each bias.
             Defaults to None.
-        seed: int or None. Seed of the dropout. Defaults to None.
+        seed: int or None. Seed for dropout. Defaults to None.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -131,7 +131,8 @@ class FeedForward(ArgumentHints, keras.layers.Layer):
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         refuse_ragged("inputs", inputs)
-        # TensorFlow fuses product, bias and activation into one operation if the input is a matrix.
+        # TensorFlow fuses the product, bias and activation into one operation if the input is a
+        # matrix.
         rows = ops.reshape(inputs, (-1, ops.shape(inputs)[-1]))
         hidden = self.hidden_dense(rows)  # (rows, d_ff)
         if self.gate_dense is not None:

@@ -1,4 +1,4 @@
-"""Checks of the tensors that layers are called with; unknown sizes are not checked."""
+"""Checks the tensors that layers are called with. Unknown sizes are not checked."""
 
 import inspect
 from typing import Any

@@ -1,4 +1,4 @@
-"""Layer normalization with a faster gradient than in Keras, and RMS normalization."""
+"""Layer normalization with a faster gradient than Keras' layer, and RMS normalization."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -15,7 +15,7 @@ Normalization = Literal["layer", "rms"]
 def make_normalization(
     normalization: Normalization, epsilon: float, dtype: keras.DTypePolicy, name: str
 ) -> keras.layers.Layer:
-    """Creates a layer that normalizes the last axis, in float32 under every dtype policy.
+    """Creates a layer that normalizes the last axis in float32, regardless of the dtype policy.
 
     "rms" is Keras' root mean square normalization (Zhang and Sennrich 2019, arXiv 1910.07467). It
     neither subtracts the mean nor adds a bias.
@@ -32,9 +32,9 @@ def make_normalization(
 class LayerNormalization(keras.layers.Layer):
     """Layer normalization (Ba et al. 2016) of the last axis.
 
-    Computes `gamma * (x - mean) / sqrt(variance + epsilon) + beta` in float32 or higher
-    precision under every dtype policy. On TensorFlow, the gradient takes fewer passes over the data
-    than with Keras' layer.
+    Computes `gamma * (x - mean) / sqrt(variance + epsilon) + beta` in float32 or higher precision,
+    regardless of the dtype policy. On TensorFlow, the gradient is computed in fewer passes over the
+    data than in Keras' layer.
 
     Args:
         epsilon: float. Small constant added to the variance. Defaults to 1e-6.
@@ -44,7 +44,8 @@ class LayerNormalization(keras.layers.Layer):
         super().__init__(**kwargs)
         self.epsilon = positive_float("epsilon", epsilon)
         self.supports_masking = True
-        # Keep Keras from casting the inputs: the layer computes in float32 under every policy.
+        # Keep Keras from casting the inputs: the layer computes in float32, regardless of the
+        # policy.
         self.autocast = False
 
     def build(self, input_shape: Shape) -> None:
@@ -58,7 +59,7 @@ class LayerNormalization(keras.layers.Layer):
         gamma, beta = ops.cast(self.gamma, dtype), ops.cast(self.beta, dtype)
         backend = keras.backend.backend()
         if backend == "torch":
-            # PyTorch has a fused kernel for the forward and for the backward pass.
+            # PyTorch has fused kernels for the forward and backward passes.
             outputs = ops.layer_normalization(inputs, gamma, beta, axis=-1, epsilon=self.epsilon)
         elif backend == "tensorflow" and training:
             outputs = _normalize_in_training(inputs, gamma, beta, self.epsilon)

@@ -1,7 +1,7 @@
 """Divides sequences into blocks for restricted self-attention (section 4 of the paper).
 
-With a sliding window w, a block has w - 1 positions. Its positions attend only to the block itself
-and to the neighboring blocks.
+With a sliding window w, each block has w - 1 positions, which attend only to their own block and to
+the neighboring blocks.
 """
 
 from typing import Annotated, NamedTuple
@@ -13,7 +13,7 @@ from ..tensors import Dimension, Tensor
 
 
 class Blocks(NamedTuple):
-    """Queries, keys and values of blocks. The blocks are part of the batch axis."""
+    """Queries, keys and values, divided into blocks that are folded into the batch axis."""
 
     queries: Annotated[Tensor, "(batch * num_blocks, block length, any width)"]
     keys: Annotated[Tensor, "(batch * num_blocks, window length, any width)"]
@@ -22,8 +22,8 @@ class Blocks(NamedTuple):
     # Positions are counted from the start of each block.
     positions: Annotated[Tensor, "int (block length,)"]
     key_positions: Annotated[Tensor, "int (window length,)"]
-    # The shapes above contain these sizes, but tf2onnx would read the shapes from before the last
-    # reshape.
+    # These sizes are also part of the shapes above, but tf2onnx would read the shapes that the
+    # tensors had before the last reshape.
     num_blocks: Dimension
     block_length: Dimension
     window_length: Dimension
@@ -40,8 +40,8 @@ def divide(
 ) -> Blocks:
     """Divides queries into blocks, and keys and values into windows around the blocks.
 
-    The inputs are not split into heads yet. `is_self_attention` means that source and target have
-    the same length.
+    The inputs are not split into heads yet. With `is_self_attention`, source and target have the
+    same length.
     """
     length = ops.shape(queries)[1]
     source_length = length if is_self_attention else ops.shape(keys)[1]
@@ -79,7 +79,7 @@ def divide(
 def _block_sizes(
     length: Dimension, source_length: Dimension, sliding_window: int
 ) -> tuple[Dimension, Dimension]:
-    """Returns the number of blocks and their length; a short sequence is a single block."""
+    """Returns the number of blocks and their length; a short sequence forms a single block."""
     longest = max(sliding_window - 1, 1)
     if isinstance(length, int) and isinstance(source_length, int):
         block_length = max(min(max(length, source_length), longest), 1)

@@ -53,26 +53,27 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
     """Multi-head attention (sections 3.2.1 and 3.2.2).
 
     Computes `softmax(Q Kᵀ / sqrt(key_dim)) V` in each head, concatenates the heads' outputs and
-    projects them. The softmax is computed in float32 or higher precision under every dtype policy.
+    projects them. The softmax is computed in float32 or higher precision, regardless of the dtype
+    policy.
 
     This layer is a drop-in replacement for `keras.layers.MultiHeadAttention`: the arguments have
     the same names and meanings, and the outputs are the same. The order of the arguments is the
     same as in Keras 3.15. In Keras 3.12 to 3.14, which have no `sliding_window`, only the first
-    seven arguments have the same order. The projections of the paper have no bias: pass
+    seven arguments have the same order. The paper's projections have no bias; to match them, pass
     `use_bias=False`.
 
-    Masked positions have a weight of exactly 0, for scores and values up to 1e37, or up to the
-    largest float16. If a mask hides every position, attention returns zeros before the output
-    projection. Replace NaN and infinity at masked positions before the call: they do reach the
-    output, since 0 times NaN is NaN.
+    Masked positions have a weight of exactly 0 as long as scores and values do not exceed 1e37 or,
+    in float16, the largest float16 number. If a mask hides every position, attention returns zeros
+    before the output projection. Replace NaN and infinity at masked positions before the call.
+    Otherwise, they reach the output, because 0 times NaN is NaN.
 
     To decode step by step, use `init_cache` and `step`:
 
         cache = attention.init_cache(batch_size)
         outputs, cache = attention.step(new_positions, cache, position)
 
-    `step` calls `project_key_value` and `attend`. You can also call `attend` with keys and values
-    that are already projected, such as an encoder's output.
+    `step` calls `project_key_value` and `attend`. You can also call `attend` directly with keys and
+    values that are already projected, such as those of an encoder's output.
 
     Args:
         num_heads: int. Number h of attention heads.
@@ -84,8 +85,8 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
             last axes. Defaults to None: the width of the query.
         attention_axes: int, tuple of ints or None. Axes of the inputs (batch, ..., features) to
             attend along. The other axes are treated like the batch. Several axes form a single
-            sequence in row-major order, also for `use_causal_mask`, `sliding_window` and
-            `relative_positions`. Defaults to None: all axes between batch and features.
+            sequence in row-major order, to which `use_causal_mask`, `sliding_window` and
+            `relative_positions` also apply. Defaults to None: all axes between batch and features.
         sliding_window: int or None. Window w of restricted self-attention (section 4): each
             position attends to itself and to the w - 1 positions before and after it. The paper's
             neighborhood r is 2w - 1. Time and memory grow with w * length, or with length * length
@@ -93,10 +94,10 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
             Defaults to None: attend to all positions.
         flash_attention: bool or None. Whether to use the backend's flash attention, which returns
             no scores and does not support dropout. False computes matrix products and a softmax.
-            None chooses the faster way, unless you call `keras.config.enable_flash_attention()` or
-            `keras.config.disable_flash_attention()`. A sliding window is computed in blocks,
-            without flash attention, unless the call has an `attention_mask` or a `score_bias`.
-            Defaults to None.
+            None chooses whichever is faster, unless you have called
+            `keras.config.enable_flash_attention()` or `keras.config.disable_flash_attention()`. A
+            sliding window is computed in blocks, without flash attention, unless the call has an
+            `attention_mask` or a `score_bias`. Defaults to None.
         kernel_initializer: str or `keras.initializers.Initializer`. Defaults to "glorot_uniform".
         bias_initializer: str or `keras.initializers.Initializer`. Defaults to "zeros".
         kernel_regularizer: str, `keras.regularizers.Regularizer` or None. Defaults to None.
@@ -107,7 +108,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         bias_constraint: str, `keras.constraints.Constraint` or None. Defaults to None.
         use_gate: bool. Whether to multiply the heads' outputs by the sigmoid of another projection
             of the query (Qiu et al. 2025). Defaults to False.
-        seed: int or None. Seed of the dropout. Defaults to None.
+        seed: int or None. Seed for dropout. Defaults to None.
         num_key_value_heads: int or None. Number of key-value heads, a divisor of `num_heads`: each
             key-value head is shared by `num_heads / num_key_value_heads` query heads (Ainslie et
             al. 2023, arXiv 2305.13245). Defaults to `num_heads`.
@@ -126,23 +127,22 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         key: (batch, source length, any width). Defaults to `value`.
         query_mask: bool (batch, target length), True for tokens, False for padding. It does not
             change the output, which keeps the query's implicit Keras mask.
-        value_mask: bool (batch, source length). Keras passes the implicit mask of `value` by
-            default.
-        key_mask: bool (batch, source length). Keras passes the implicit mask of `key` by default.
+        value_mask: bool (batch, source length). Defaults to the implicit Keras mask of `value`.
+        key_mask: bool (batch, source length). Defaults to the implicit Keras mask of `key`.
         attention_mask: bool, True = attend. The shape is (target length, source length), (batch,
             target length, source length) or (batch, num_heads, target length, source length); any
-            of these sizes may be 1. For inputs of a higher rank, it is (batch, free axes ...,
-            num_heads, target axes ..., source axes ...), and you may leave out num_heads and any
-            number of axes directly before it.
+            of these sizes may be 1. For inputs of a higher rank, the shape is
+            (batch, free axes ..., num_heads, target axes ..., source axes ...), and you may leave
+            out num_heads and any number of axes directly before it.
         return_attention_scores: bool. Whether to also return the attention weights. Defaults to
             False.
         training: bool. Whether to apply dropout.
         use_causal_mask: bool. Whether each position attends only to itself and to earlier
             positions. Defaults to False.
-        score_bias: float. Added to the scores before the softmax. It has the same shapes as
+        score_bias: float. Added to the scores before the softmax. It accepts the same shapes as
             `attention_mask`. Defaults to None.
 
-    Masks may also be NumPy arrays or lists, and hold 0 and 1 instead of booleans.
+    Masks can also be NumPy arrays or lists, and can contain 0 and 1 instead of booleans.
 
     Returns:
         (batch, target length, d_model), or (batch, target length, *output_shape). With
@@ -352,13 +352,13 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
             )
             return axes.unfold(self._project_output(targets, heads), query)
 
-        # With the same position ids, TensorFlow computes the rotary angles once for both.
+        # If queries and keys share position ids, TensorFlow computes the rotary angles only once.
         shares_angles = value is query and isinstance(self.position_scheme, RotaryPositions)
         position_ids = ops.arange(ops.shape(targets)[1]) if shares_angles else None
         queries = self._project_query(targets, position_ids)
         keys, values = self.project_key_value(sources, keys_input, position_ids)
         bias = _add(self._position_bias(queries, keys, use_causal_mask), bias)
-        # Do not index with None: LiteRT has no such operation if batch and length are unknown.
+        # Do not index with None: LiteRT does not support it if batch and length are unknown.
         padding = None if source_mask is None else ops.expand_dims(source_mask, (1, 2))
         mask = combine(mask, padding)
 
@@ -426,7 +426,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         use_causal_mask: bool,
         training: bool | None,
     ) -> Tensor:
-        """Computes restricted attention in blocks, which are part of the batch axis.
+        """Computes restricted attention in blocks, which are folded into the batch axis.
 
         Each block attends to itself and to the neighboring blocks.
         """
@@ -461,7 +461,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
 
         Args:
             batch_size: int or int scalar.
-            max_length: int, int scalar or None. Number of entries of a `FixedCache`. Defaults to
+            max_length: int, int scalar or None. Number of entries in a `FixedCache`. Defaults to
                 None: returns a `GrowingCache`.
 
         Raises:
@@ -509,7 +509,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
             query: (batch, target length, d_model), as in a call.
             key_values: from `project_key_value`, or a cache.
             mask: bool, broadcasts to (batch, target length, source length), True = attend. Defaults
-                to None: attend to everything. `sliding_window` does not restrict this call.
+                to None: attend to everything. `sliding_window` does not apply here.
             position_ids: int, broadcasts to (batch, target length). Positions of the query, for
                 relative positions. Defaults to None: 0, 1, 2, ...
             key_position_ids: int, broadcasts to (batch, source length). Positions of the keys, for
@@ -538,7 +538,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         position_ids: Tensor | None = None,
         entry_position_ids: Tensor | None = None,
     ) -> tuple[Tensor, Cache]:
-        """Computes new positions of causal self-attention, which attend to a cache.
+        """Computes causal self-attention at new positions, which attend to a cache.
 
         See `DecoderLayer.step` for the arguments; `hidden` is (batch, n, d_model).
         """
@@ -580,7 +580,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         """Applies a projection to (batch, length, width), as a single matrix product.
 
         For a product with more axes, TensorFlow adds a dozen small operations. With an activity
-        regularizer the axes stay, because its loss depends on the batch size.
+        regularizer, the axes are kept, because its loss depends on the batch size.
         """
         if self._activity_regularizer is not None:
             return projection(inputs)
@@ -700,12 +700,12 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
 
     @property
     def neighborhood(self) -> int | None:
-        """r of section 4, an attribute that earlier releases had instead of `sliding_window`."""
+        """Neighborhood r of section 4, which earlier releases had instead of `sliding_window`."""
         return None if self.sliding_window is None else 2 * self.sliding_window - 1
 
     @property
     def relative_bias(self) -> PositionScheme:
-        """`position_scheme`, under its name in files of earlier releases."""
+        """The `position_scheme`, under the name that files of earlier releases use."""
         return self.position_scheme
 
     def get_config(self) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from ..tensors import Shape, Tensor
 class PositionScheme(keras.layers.Layer):
     """Base class for relative positions, which attention applies in every layer.
 
-    To write a scheme, override `rotate` to rotate queries and keys, as `RotaryPositions` does, or
-    `score_bias` to add a bias to the scores, as `AlibiPositions` and `T5Positions` do.
+    To implement a position scheme, override `rotate` to rotate queries and keys, as
+    `RotaryPositions` does, or `score_bias` to add a bias to the scores, as `AlibiPositions` and
+    `T5Positions` do.
 
     The scores must depend only on differences of positions: with a sliding window, positions are
     counted from the start of each block.
@@ -21,7 +22,9 @@ class PositionScheme(keras.layers.Layer):
         self.num_heads = int(scores_shape[1] or 0)  # (batch, num_heads, target, source length)
 
     def rotate(self, heads: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """Rotates queries or keys by their positions. Keys are rotated before they are cached.
+        """Rotates queries or keys according to their positions.
+
+        Keys are rotated before they are cached.
 
         Args:
             heads: (batch, num_heads, length, key_dim).
@@ -40,20 +43,20 @@ class PositionScheme(keras.layers.Layer):
         Args:
             query_positions: int (target length,) or (batch, target length).
             key_positions: int (source length,) or (batch, source length).
-            causal: bool. Whether no position attends to later positions.
+            causal: bool. Whether attention is causal: no position attends to later positions.
 
         Returns:
-            (num_heads, target length, source length), or with a batch axis in front if the
-            positions have a batch axis. By default, None.
+            (num_heads, target length, source length), with a leading batch axis if the positions
+            have one. By default, None.
         """
         return None
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
-        """Does nothing. This keeps Keras from warning when a model is quantized."""
+        """Does nothing, so that Keras does not warn when a model is quantized."""
 
 
 def relative_distances(query_positions: Tensor, key_positions: Tensor) -> Tensor:
-    """Returns key minus query positions, int32 (..., target length, source length)."""
+    """Returns key positions minus query positions, int32 (..., target length, source length)."""
     query_positions = keras.ops.cast(query_positions, "int32")
     key_positions = keras.ops.cast(key_positions, "int32")
     return keras.ops.expand_dims(key_positions, -2) - keras.ops.expand_dims(query_positions, -1)

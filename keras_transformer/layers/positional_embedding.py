@@ -37,12 +37,13 @@ class PositionalEmbedding(ArgumentHints, keras.layers.Layer):
         positions: "sinusoidal" (section 3.5); "tensor2tensor", the sinusoids of the authors'
             code and of Marian, whose lowest frequency is exactly 1/10000; "learned"; or None to add
             no positions. Defaults to "sinusoidal".
-        max_length: int or None. Number of learned positions. Defaults to None, for sinusoids.
+        max_length: int or None. Number of learned positions, required if `positions="learned"`.
+            Defaults to None.
         dropout: float. Dropout rate on the sum (section 5.4). Defaults to 0.
         scale_embedding: bool. Whether to multiply the token embeddings by `sqrt(d_model)`. Defaults
             to True.
         padding_id: int or None. Token id to mask. None masks no tokens. Defaults to 0.
-        embeddings_initializer: str, `keras.initializers.Initializer` or None. Applied to both
+        embeddings_initializer: str, `keras.initializers.Initializer` or None. Initializer for both
             tables, tokens and learned positions. Defaults to None: a normal distribution with a
             standard deviation of `d_model ** -0.5` for tokens and 0.02 for positions.
         embeddings_regularizer: str, `keras.regularizers.Regularizer` or None. Applied to both
@@ -64,8 +65,8 @@ class PositionalEmbedding(ArgumentHints, keras.layers.Layer):
         (batch, length, d_model).
 
     Raises:
-        ConfigError: An argument is invalid, the inputs are not token ids, or a learned position is
-            not below `max_length`. A ConfigError is a ValueError.
+        ConfigError: An argument is invalid, the inputs are not token ids, or a position is beyond
+            the table of learned positions. A ConfigError is a ValueError.
 
     Example:
         >>> embedding = PositionalEmbedding(vocab_size=8000, d_model=512)
@@ -74,9 +75,9 @@ class PositionalEmbedding(ArgumentHints, keras.layers.Layer):
     """
 
     # Both tables are variables of this layer, not of two sublayers, because the files of saved
-    # models depend on it. For the same reason, the layer does not use
-    # `keras.layers.ReversibleEmbedding`, whose logits also read a transposed table at every step of
-    # a search, which takes up to 50% longer.
+    # models depend on this. For the same reason, the layer does not use
+    # `keras.layers.ReversibleEmbedding`. Its logits would also read a transposed table at every
+    # step of a search, which takes up to 50% longer.
 
     other_names = {
         "dropout_rate": "dropout",
@@ -187,7 +188,7 @@ class PositionalEmbedding(ArgumentHints, keras.layers.Layer):
         return self.sum_dropout(ops.cast(embedded, self.compute_dtype), training=training)
 
     def encode_positions(self, position_ids: Tensor) -> Tensor:
-        """Returns the encodings of positions, which are added to the token embeddings."""
+        """Returns the encodings that are added to the token embeddings at the given positions."""
         if self.positions is None:
             return ops.zeros((*ops.shape(position_ids), self.d_model), "float32")
         return position_vectors(self, position_ids)

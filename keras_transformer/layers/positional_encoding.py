@@ -22,10 +22,10 @@ from .rotary_positions import RotaryPositions
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class PositionalEncoding(keras.layers.Layer):
-    """Positional encoding of features, such as a time series, image patches or embeddings.
+    """Positional encoding for features, such as time series, image patches or embeddings.
 
     The layer computes in float32, or in float64 for float64 inputs. A `keras.layers.Embedding`
-    followed by `PositionalEncoding(scale_embedding=True)` returns the same as
+    followed by `PositionalEncoding(scale_embedding=True)` returns the same outputs as
     `PositionalEmbedding`.
 
     Args:
@@ -33,13 +33,14 @@ class PositionalEncoding(keras.layers.Layer):
             whose lowest frequency is exactly 1/10000; "learned"; or "rotary", which rotates the
             features by angles proportional to their positions instead of adding to them (Su et al.
             2021). Defaults to "sinusoidal".
-        max_length: int or None. Number of learned positions. Defaults to None, for other positions.
+        max_length: int or None. Number of learned positions, required if `positions="learned"`.
+            Defaults to None.
         dropout: float. Dropout rate on the result. Defaults to 0.
         scale_embedding: bool. Whether to first multiply the features by `sqrt(d_model)`. Defaults
             to False.
-        embeddings_initializer: str, `keras.initializers.Initializer` or None. Applied to the table
-            of learned positions. Defaults to None: a normal distribution with a standard deviation
-            of 0.02.
+        embeddings_initializer: str, `keras.initializers.Initializer` or None. Initializer for the
+            table of learned positions. Defaults to None: a normal distribution with a standard
+            deviation of 0.02.
         embeddings_regularizer: str, `keras.regularizers.Regularizer` or None. Applied to the table.
             Defaults to None.
         embeddings_constraint: str, `keras.constraints.Constraint` or None. Applied to the table.
@@ -47,8 +48,8 @@ class PositionalEncoding(keras.layers.Layer):
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: (batch, length, d_model). There may be more axes between batch and length, which
-            share the positions. d_model must be even unless positions are learned.
+        inputs: (batch, length, d_model). Any additional axes between batch and length share the
+            positions. d_model must be even unless positions are learned.
         position_ids: int, broadcasts to (batch, length). Defaults to `start_index`,
             `start_index + 1`, ...
         start_index: int or int scalar. Position of the first features. Do not pass it together
@@ -60,7 +61,7 @@ class PositionalEncoding(keras.layers.Layer):
 
     Raises:
         ConfigError: An argument is invalid, the inputs are token ids or have an odd width, or a
-            learned position is not below `max_length`. A ConfigError is a ValueError.
+            position is beyond the table of learned positions. A ConfigError is a ValueError.
 
     Example:
         >>> encoding = PositionalEncoding()
@@ -147,12 +148,13 @@ class PositionalEncoding(keras.layers.Layer):
         return self.sum_dropout(ops.cast(features, self.compute_dtype), training=training)
 
     def encode(self, position_ids: Tensor) -> Tensor:
-        """Returns the encodings of positions, which are added to the features.
+        """Returns the encodings that are added to the features at the given positions.
 
         The layer must be built.
 
         Raises:
-            ConfigError: The positions are "rotary", which adds nothing.
+            ConfigError: `positions` is "rotary", which rotates the features instead of adding to
+                them.
         """
         if self.positions == "rotary":
             raise ConfigError(

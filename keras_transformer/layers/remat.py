@@ -13,9 +13,9 @@ def call_with_remat(
 ) -> Any:
     """Calls a layer with tensors and arguments, and recomputes it in the backward pass.
 
-    `keras.remat` receives the tensors and all weights as inputs, because TensorFlow computes no
-    other gradients. Both passes start from the same states of the random generators, so that
-    dropout draws the same numbers.
+    `keras.remat` receives the tensors and all weights as inputs, because TensorFlow computes
+    gradients only for inputs. Both passes start from the same random generator states, so dropout
+    draws the same numbers.
     """
     weights = [ops.copy(variable.value) for variable in layer.trainable_variables]
     states = [ops.copy(variable.value) for variable in layer.non_trainable_variables]

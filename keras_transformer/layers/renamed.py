@@ -1,4 +1,4 @@
-"""Other names of arguments: in other libraries, and in earlier releases."""
+"""Handles argument names from other libraries and from earlier releases."""
 
 import inspect
 import warnings
@@ -8,21 +8,21 @@ from ..checks import with_sliding_window
 
 
 class ArgumentHints:
-    """Base class of layers that suggests our name for an argument of another library.
+    """Base class for layers that recognizes other libraries' argument names and suggests ours.
 
-    If a constructor receives the other library's name, the error message gives our name. A subclass
-    may still have an argument with the other name.
+    If a constructor receives such a name, the error message suggests the name that is used here. A
+    subclass may still define an argument with such a name.
     """
 
-    # Our argument names, by the names in other libraries.
+    # Maps argument names in other libraries to our names.
     other_names: dict[str, str] = {}
 
     # This method would hide the constructor's arguments from editors and type checkers.
     if not TYPE_CHECKING:
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-            # Check before the constructor, where Python would first report that a required argument
-            # is missing.
+            # Check before the constructor runs, because Python would first report a missing
+            # required argument there.
             own = inspect.signature(cls.__init__).parameters
             for name, our_name in cls.other_names.items():
                 if name in kwargs and name not in own:
@@ -33,10 +33,10 @@ class ArgumentHints:
 
 
 def sliding_window_of(arguments: dict[str, Any], sliding_window: int | None) -> int | None:
-    """Returns the sliding window, also if it is given as `neighborhood`, as in earlier releases.
+    """Returns the sliding window, converting the argument `neighborhood` of earlier releases.
 
     Args:
-        arguments: further keyword arguments of a constructor. `neighborhood` is removed from them.
+        arguments: the constructor's other keyword arguments. `neighborhood` is removed from them.
         sliding_window: the constructor's argument `sliding_window`.
     """
     if "neighborhood" not in arguments:

@@ -32,7 +32,7 @@ class Residual(keras.layers.Layer):
         dropout: float. Dropout rate on the output of the sublayer. Defaults to 0.
         norm_first: bool. Whether to normalize the input of the sublayer instead of the sum.
             Defaults to False, as in the paper.
-        seed: int or None. Seed of the dropout. Defaults to None.
+        seed: int or None. Seed for dropout. Defaults to None.
 
     Call arguments:
         inputs: (..., d_model).

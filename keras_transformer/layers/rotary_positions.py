@@ -18,11 +18,11 @@ Scaling = Literal["linear", "ntk", "yarn"]
 class RotaryPositions(PositionScheme):
     """Rotary positions, which rotate queries and keys by position (Su et al. 2021).
 
-    The pair of features i and i + width / 2 is rotated by the angle
+    Features i and i + width / 2 form a pair, which is rotated by the angle
     `position * base ** (-2i / width)` (arXiv 2104.09864, section 3.2.2). The dot product of a query
     and a key then depends only on the difference of their positions.
 
-    `relative_positions="rotary"` of a layer is short for `RotaryPositions()`. Pass an instance to
+    In a layer, `relative_positions="rotary"` is short for `RotaryPositions()`. Pass an instance to
     use another base, or to run a model on sequences `factor` times as long as in training.
 
     Args:
@@ -34,10 +34,10 @@ class RotaryPositions(PositionScheme):
             (Peng et al. 2023, arXiv 2309.00071). Defaults to None: no scaling.
         factor: float. Scaling factor, at least 1. Defaults to 1.
         original_max_length: int. For "yarn": sequence length in training. Defaults to 4096.
-        beta_fast: float. For "yarn": wavelengths that fit at least this often into
-            `original_max_length` are not scaled. Defaults to 32.
-        beta_slow: float. For "yarn": wavelengths that fit at most this often into
-            `original_max_length` are multiplied by the full `factor`. Defaults to 1.
+        beta_fast: float. For "yarn": wavelengths that fit into `original_max_length` at least this
+            many times are not scaled. Defaults to 32.
+        beta_slow: float. For "yarn": wavelengths that fit into `original_max_length` at most this
+            many times are multiplied by the full `factor`. Defaults to 1.
 
     Raises:
         ConfigError: An argument is invalid.
@@ -74,7 +74,7 @@ class RotaryPositions(PositionScheme):
         require(self.beta_fast > self.beta_slow, "beta_fast", rule, beta_fast)
 
     def rotate(self, heads: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """Rotates features (batch, ..., length, width), of an even width, by their positions."""
+        """Rotates features (batch, ..., length, width), whose width is even, by their positions."""
         frequencies = self.frequencies(heads.shape[-1])
         dtype = keras.backend.result_type(heads.dtype, "float32")
         positions = ops.arange(ops.shape(heads)[-2]) if position_ids is None else position_ids
@@ -109,14 +109,14 @@ class RotaryPositions(PositionScheme):
 
     @property
     def magnitude(self) -> float:
-        """The factor that multiplies queries and keys: 1 except for "yarn"."""
+        """The factor by which queries and keys are multiplied: 1 except for "yarn"."""
         return 0.1 * math.log(self.factor) + 1.0 if self.scaling == "yarn" else 1.0
 
     def _share_scaled(self, width: int) -> np.ndarray:
-        """Returns how much each frequency is scaled, a ramp from 0 (not) to 1 (fully)."""
+        """Returns how much each frequency is scaled, a ramp from 0 (not at all) to 1 (fully)."""
 
         def pair_with_turns(turns: float) -> float:
-            # The pair of features that makes this number of turns in the original length.
+            # The pair of features that completes this number of turns within the original length.
             wavelengths = self.original_max_length / (turns * 2 * math.pi)
             return width * math.log(wavelengths) / (2 * math.log(self.base))
 

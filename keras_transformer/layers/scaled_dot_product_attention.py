@@ -12,8 +12,9 @@ from keras import ops
 
 from ..tensors import Dimension, Tensor, reshape_inferring
 
-# Added to the scores of masked positions. This is half of the lowest float32 number: a masked score
-# of up to 1e37 becomes far lower than any allowed score above -1e37, and no sum is infinite.
+# Added to the scores of masked positions. This is half of the lowest float32 number, so a masked
+# score of up to 1e37 becomes far lower than any unmasked score above -1e37, and the sum never
+# overflows.
 HIDDEN = -1.7e38
 
 
@@ -25,7 +26,7 @@ def attention_weights(
 ) -> Tensor:
     """Computes `softmax(Q Kᵀ / sqrt(key_dim) + bias)` (equation 1) in float32 or higher precision.
 
-    A masked position has a weight of 0, if its score is at most 1e37. If a mask hides every
+    A masked position has a weight of 0 if its score is at most 1e37. If a mask hides every
     position, all weights are 0.
 
     Returns:
@@ -72,15 +73,15 @@ def fused_attention(
     is_causal: bool = False,
     flash_attention: bool | None = None,
 ) -> Tensor:
-    """Computes `softmax(Q Kᵀ / sqrt(key_dim) + bias) V` in one operation that stores no weights.
+    """Computes `softmax(Q Kᵀ / sqrt(key_dim) + bias) V` in a single operation.
 
-    If a mask hides every position, the output is 0.
+    The weights are not stored. If a mask hides every position, the output is 0.
 
     Args:
         mask: see `attention_weights`.
         bias: see `attention_weights`.
-        is_causal: bool. Whether the operation creates a causal mask itself. In this case, pass
-            neither a mask nor a bias. Defaults to False.
+        is_causal: bool. Whether the operation creates a causal mask itself. If so, pass neither a
+            mask nor a bias. Defaults to False.
         flash_attention: bool or None. Whether to use flash attention. None uses it if possible.
 
     Returns:
@@ -93,7 +94,7 @@ def fused_attention(
         # The softmax of a fully masked row would be NaN: unmask the row, and set it to 0 later.
         mask = ops.logical_or(mask, ops.logical_not(has_any))
     if mask is not None and (bias is not None or backend == "torch"):
-        # The operation takes a mask or a bias, but not both. On PyTorch, Keras would add a finite
+        # The operation accepts a mask or a bias, but not both. On PyTorch, Keras would add a finite
         # number to masked scores, which is not low enough in float16.
         bias = ops.zeros((), queries.dtype) if bias is None else ops.cast(bias, queries.dtype)
         bias = ops.where(mask, bias, -math.inf)
@@ -132,7 +133,7 @@ def split_heads(
     length: Dimension,
     num_heads: int,
 ) -> Tensor:
-    """Returns features split into heads, (batch, num_heads, length, width)."""
+    """Splits features into heads, (batch, num_heads, length, width)."""
     width = projected.shape[-1] // num_heads
     if num_heads == 1:
         # There is nothing to swap, and tf2onnx would infer a wrong shape for such a swap.
@@ -144,7 +145,7 @@ def swap_heads(heads: Tensor) -> Tensor:
     """Swaps the head and length axes: (batch, a, b, width) becomes (batch, b, a, width)."""
     batch, second, third, width = ops.shape(heads)
     if isinstance(second, int) and isinstance(third, int) and 1 in (second, third):
-        # The data stay in place, as in a step of greedy search, so reshape without a copy.
+        # One of the axes has size 1, as in a step of greedy search, so reshape without a copy.
         return reshape_inferring(heads, (batch, third, second, width))
     return ops.transpose(heads, (0, 2, 1, 3))
 

@@ -12,7 +12,7 @@ KERAS_ARGUMENTS = ("name", "dtype", "trainable", "autocast", "activity_regulariz
 
 
 def take_initializers(layer_arguments: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments with Keras initializers instead of names or configurations."""
+    """Returns the arguments, with initializers as objects instead of names or configurations."""
     arguments = dict(layer_arguments)
     for name in INITIALIZERS:
         if name in arguments:

@@ -45,7 +45,7 @@ class T5Positions(PositionScheme):
 
 
 def t5_buckets(num_buckets: int) -> list[int]:
-    """Returns the bucket of each distance from 0 to 128, where 128 stands for all above."""
+    """Returns the bucket of each distance from 0 to 128, where 128 also covers larger distances."""
     exact = num_buckets // 2
     wide = num_buckets - exact
 

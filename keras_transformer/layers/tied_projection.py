@@ -21,8 +21,8 @@ class TiedProjection(keras.layers.Layer):
     The kernel is the transposed token table, so the bias is the only weight of the layer itself.
 
     Args:
-        embedding: PositionalEmbedding or `keras.layers.Embedding`. The layer whose token table is
-            used.
+        embedding: PositionalEmbedding or `keras.layers.Embedding`. The layer that provides the
+            token table.
         use_bias: bool. Whether to add a bias to the logits; the paper has none. Defaults to False.
 
     Call arguments:
@@ -89,7 +89,7 @@ class TiedProjection(keras.layers.Layer):
         return type(layer) is type(self.embedding) and layer.name == self.embedding.name
 
     def get_build_config(self) -> None:
-        """Returns None, so that a copy is built by its first call, which knows the embedding."""
+        """Returns None, so that a copy is built in its first call, when its embedding is known."""
 
     def build(self, input_shape: Shape) -> None:
         if not self.embedding.built:
@@ -104,7 +104,7 @@ class TiedProjection(keras.layers.Layer):
         return ops.transpose(self._token_table)
 
     def columns(self, token_ids: Tensor) -> Tensor:
-        """Returns the kernel's columns for some tokens, without transposing the whole table."""
+        """Returns the kernel's columns for these tokens, without transposing the whole table."""
         return ops.transpose(take_rows(self._token_table, token_ids))
 
     @property
@@ -112,7 +112,7 @@ class TiedProjection(keras.layers.Layer):
         if isinstance(self.embedding, PositionalEmbedding):
             return self.embedding.token_table
         if self.embedding.quantization_mode:
-            # A quantized table holds integers, and only the layer knows their scales.
+            # A quantized table contains integers, whose scales only the layer knows.
             return self.embedding(ops.arange(self._vocab_size, dtype="int32"))
         return self.embedding.embeddings
 
@@ -122,7 +122,7 @@ class TiedProjection(keras.layers.Layer):
         logits = ops.matmul(rows, kernel)
         if self.use_bias:
             logits = ops.add(logits, self.bias)
-        # On PyTorch, Keras multiplies float64 in float32.
+        # On PyTorch, Keras computes float64 products in float32.
         logits = ops.cast(logits, self.compute_dtype)
         return reshape_inferring(logits, (*ops.shape(inputs)[:-1], self._vocab_size))
 

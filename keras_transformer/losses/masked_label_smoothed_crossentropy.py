@@ -1,6 +1,6 @@
-"""The loss of the paper for `model.fit`, without padding (section 5.4).
+"""The paper's loss for `model.fit`, which ignores padding (section 5.4).
 
-The command `train` computes the same loss in training/step/crossentropy.py, but does not hold all
+The command `train` computes the same loss in training/step/crossentropy.py, but does not keep all
 logits in memory at once.
 """
 
@@ -25,31 +25,32 @@ from .token_crossentropy import (
 class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
     """Mean cross-entropy with label smoothing over the tokens of a batch (section 5.4).
 
-    The loss ignores padding, `ignore_class` and labels below 0, such as -100, the ignored label of
-    PyTorch and Hugging Face. It uses the Keras mask of the logits only with `padding_id=None`. The
-    loss is float32 under every dtype policy.
+    The loss ignores padding, `ignore_class` and labels below 0, such as -100, the label that
+    PyTorch and Hugging Face ignore. It uses the Keras mask of the logits only with
+    `padding_id=None`. The loss is float32, regardless of the dtype policy.
 
     Under a `tf.distribute` strategy, `fit` and `evaluate` compute the same loss and gradients as on
     a single device, even if replicas have different numbers of rows or tokens: the sum is divided
     by the number of tokens on all replicas. On each replica, the value of the loss is the loss of
-    the whole batch divided by the number of replicas, and the gradient is the replica's share. Both
-    add up to the loss and the gradient of the whole batch, also in a custom training loop. In such
-    a loop, call the loss directly in the function passed to `strategy.run`, because
-    `MirroredStrategy` cannot communicate inside a `tf.while_loop` or `tf.cond`.
+    the whole batch divided by the number of replicas, and the gradient is the replica's share.
+    Summed over the replicas, they are the loss and the gradient of the whole batch, even in a
+    custom training loop. In such a loop, call the loss directly in the function passed to
+    `strategy.run`, because `MirroredStrategy` cannot communicate inside a `tf.while_loop` or
+    `tf.cond`.
 
     Args:
         label_smoothing: float. Label smoothing ε, the probability that is spread over the whole
             vocabulary. Defaults to 0.1, as in the paper.
         reduction: "sum_over_batch_size" divides the sum by the number of tokens that are not
-            ignored; "sum" does not divide; None returns the loss of every token, 0 for ignored
-            labels. Defaults to "sum_over_batch_size".
+            ignored; "sum" does not divide; None returns the loss of every token, which is 0 for
+            ignored labels. Defaults to "sum_over_batch_size".
         name: str. Defaults to "masked_label_smoothed_crossentropy".
         padding_id: int or None. The label of padding. With None, the loss ignores tokens that the
-            Keras mask of the logits hides, as the losses of Keras do. Defaults to 0.
+            Keras mask of the logits hides, as Keras' losses do. Defaults to 0.
         ignore_class: int or None. Another label to ignore, which may be outside the vocabulary.
             Defaults to None.
-        from_logits: bool. Whether the predictions are logits or probabilities. On TensorFlow and
-            PyTorch, you get a warning if you pass probabilities from a softmax with
+        from_logits: bool. Whether the predictions are logits instead of probabilities. On
+            TensorFlow and PyTorch, you get a warning if you pass probabilities from a softmax with
             `from_logits=True`. Defaults to True.
 
     Call arguments:
@@ -86,8 +87,8 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
             "'sum_over_batch_size', 'sum' or None",
             reduction,
         )
-        # The dtype is not an argument, because the loss always computes in float32, for any
-        # `keras.config.floatx()`.
+        # The dtype is not an argument, because the loss is always computed in float32, regardless
+        # of `keras.config.floatx()`.
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.label_smoothing = rate("label_smoothing", label_smoothing)
         self.padding_id = non_negative_int("padding_id", padding_id, optional=True)
@@ -149,9 +150,9 @@ def _reduce_over_replicas(total: Tensor, num_tokens: Tensor | None) -> Tensor:
     )
     sums = replicas.all_reduce("SUM", sums)
     denominator = 1.0 if num_tokens is None else ops.maximum(sums[1], 1.0)
-    # Keras' trainer weights the losses of the replicas by their rows, and multiplies them by the
-    # number of replicas. The rows do not matter here, because all replicas have the same value. The
-    # gradient comes from the replica's own sum.
+    # Keras' trainer weights each replica's loss by its number of rows, and multiplies it by the
+    # number of replicas. The numbers of rows do not matter here, because all replicas return the
+    # same value. The gradient comes from the replica's own sum.
     share = total / denominator
     return sums[0] / (denominator * replicas.num_replicas_in_sync) + (
         share - ops.stop_gradient(share)

@@ -1,4 +1,4 @@
-"""Finds predictions that come from a softmax although a loss expects logits."""
+"""Detects predictions that come from a softmax although a loss expects logits."""
 
 import warnings
 from typing import Any
@@ -11,8 +11,8 @@ def warn_of_softmax(name: str, y_pred: Any) -> bool:
     """Warns if predictions come from a softmax, and returns whether they do.
 
     A model that ends in a softmax trains badly with a loss that expects logits. The softmax is
-    found on TensorFlow while it traces a function, and on PyTorch while it records gradients. It
-    is not found on JAX.
+    detected on TensorFlow while it traces a function, and on PyTorch while it records gradients. It
+    is not detected on JAX.
 
     Args:
         name: name of the loss or metric.
@@ -29,7 +29,7 @@ def warn_of_softmax(name: str, y_pred: Any) -> bool:
 
 
 def _is_softmax(tensor: Any) -> bool:
-    # Keras' activation "softmax" keeps the logits as an attribute of the probabilities.
+    # Keras' activation "softmax" stores the logits as an attribute of the probabilities.
     if hasattr(tensor, "_keras_logits"):
         return True
     operation = getattr(tensor, "op", None)

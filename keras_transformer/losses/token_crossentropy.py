@@ -1,4 +1,4 @@
-"""Cross-entropy, mask and weights of tokens."""
+"""Token-level cross-entropy, masks and weights."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from keras import ops
 from ..masks import PADDING_ID, implicit_mask
 from ..tensors import Tensor
 
-# About the smallest normal float32. It replaces smaller probabilities, such as 0.
+# About the smallest normal float32 number. It replaces smaller probabilities, such as 0.
 SMALLEST_PROBABILITY = 1.2e-38
 
 
@@ -18,7 +18,7 @@ def token_mask(
     padding_id: int | None = PADDING_ID,
     ignore_class: int | None = None,
 ) -> Tensor:
-    """Returns True where a token counts in losses and metrics.
+    """Returns True where a token counts toward losses and metrics.
 
     Padding, `ignore_class` and negative labels, such as -100, do not count. The Keras mask of the
     logits is used only if `padding_id` is None.
@@ -91,8 +91,8 @@ def _crossentropy_with_gradient(labels: Tensor, logits: Tensor, label_smoothing:
     """Computes `token_crossentropy` with a custom gradient, for TensorFlow.
 
     TensorFlow's automatic differentiation would materialize a vocabulary-sized tensor for every
-    term, and take three times as long. JAX and PyTorch do not need it, and their `jvp` and
-    `func.grad` do not support custom gradients of Keras.
+    term, and take three times as long. JAX and PyTorch do not need a custom gradient, and their
+    `jvp` and `func.grad` do not support those of Keras.
     """
     import tensorflow as tf  # Imported here, because other backends do not need TensorFlow.
 
@@ -106,8 +106,8 @@ def _crossentropy_with_gradient(labels: Tensor, logits: Tensor, label_smoothing:
     def crossentropy(logits: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         # Shapes are (tokens, vocab_size). The gradient needs the softmax anyway, and its largest
         # value yields the normalizer: max(softmax(z)) = exp(max(z) - logsumexp(z)), which is at
-        # least 1 / vocab_size. The formula uses only differences of logits, so that a small loss
-        # stays accurate even with large logits.
+        # least 1 / vocab_size. The formula uses only differences of logits, so a small loss stays
+        # accurate even with large logits.
         probabilities = tf.nn.softmax(logits)
         largest = tf.reduce_max(logits, axis=-1)
         losses = (1.0 - label_smoothing) * (largest - tf.gather_nd(logits, places))

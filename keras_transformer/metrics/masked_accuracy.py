@@ -18,11 +18,11 @@ class MaskedAccuracy(TokenMean):
         name: str. Defaults to "masked_accuracy".
         dtype: str, `keras.DTypePolicy` or None. Defaults to None: the global floatx.
         padding_id: int or None. The label of padding. With None, the metric ignores tokens that the
-            Keras mask of the predictions hides, as the metrics of Keras do. On JAX, however, Keras
-            loses this mask in `fit` and `train_on_batch`, and these tokens count. Defaults to 0.
+            Keras mask of the predictions hides, as Keras' metrics do. On JAX, however, Keras loses
+            this mask in `fit` and `train_on_batch`, so these tokens count. Defaults to 0.
         ignore_class: int or None. Another label to ignore. Defaults to None.
-        from_logits: bool. Whether the predictions are logits or probabilities. It does not change
-            the accuracy. Defaults to True.
+        from_logits: bool. Whether the predictions are logits instead of probabilities. This does
+            not affect the accuracy. Defaults to True.
 
     Call arguments:
         y_true: int (batch, length). The labels.

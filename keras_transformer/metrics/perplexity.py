@@ -20,10 +20,10 @@ class Perplexity(TokenMean):
         name: str. Defaults to "perplexity".
         dtype: str, `keras.DTypePolicy` or None. Defaults to None: the global floatx.
         padding_id: int or None. The label of padding. With None, the metric ignores tokens that the
-            Keras mask of the predictions hides, as the metrics of Keras do. Defaults to 0.
+            Keras mask of the predictions hides, as Keras' metrics do. Defaults to 0.
         ignore_class: int or None. Another label to ignore. Defaults to None.
-        from_logits: bool. Whether the predictions are logits or probabilities. On TensorFlow and
-            PyTorch, you get a warning if you pass probabilities from a softmax with
+        from_logits: bool. Whether the predictions are logits instead of probabilities. On
+            TensorFlow and PyTorch, you get a warning if you pass probabilities from a softmax with
             `from_logits=True`. Defaults to True.
 
     Call arguments:

@@ -1,4 +1,4 @@
-"""Base class of accuracy and perplexity: a mean over the tokens of all batches."""
+"""Base class for accuracy and perplexity: a mean over the tokens of all batches."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ class TokenMean(keras.metrics.Mean):
         dtype: str, `keras.DTypePolicy` or None. Dtype of the metric.
         padding_id: int or None. The label of padding.
         ignore_class: int or None. Another label to ignore.
-        from_logits: bool. Whether the predictions are logits or probabilities.
+        from_logits: bool. Whether the predictions are logits instead of probabilities.
     """
 
     def __init__(

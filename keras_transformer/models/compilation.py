@@ -8,8 +8,9 @@ import numpy as np
 from keras import ops, tree
 
 Function = Callable[..., Any]
-# Takes inputs, and returns the state before the first step and a step function. The step function
-# takes a state and the index of the step, an int32 scalar, and returns the next state and a result.
+# A function of the inputs that returns the initial state and a step function. The step function
+# accepts a state and the index of the step, an int32 scalar, and returns the next state and a
+# result.
 Prepare = Callable[[Any], tuple[Any, Function]]
 
 
@@ -23,7 +24,7 @@ def compiled(
     dtypes of the inputs may not.
 
     Args:
-        function: takes and returns a nest of tensors.
+        function: function that accepts and returns a nest of tensors.
         variables: the variables that the function reads.
         inputs: a nest of NumPy arrays, as an example of the function's inputs.
         fixed_shapes: whether TensorFlow compiles the function only for these shapes.
@@ -45,8 +46,8 @@ def compiled_steps(
     """Returns a compiled `prepare`: its first state and its step function are compiled separately.
 
     Args:
-        prepare: the compiled step also calls `prepare`, to get the step function; the compiler
-            removes the computations that the step does not need.
+        prepare: the function to compile. The compiled step also calls it, to get the step function;
+            the compiler removes the computations that the step does not need.
         variables: see `compiled`.
         inputs: see `compiled`.
         fixed_shapes: see `compiled`.
@@ -88,7 +89,8 @@ def _spec(array: np.ndarray, fixed_shapes: bool) -> Any:
 
     shape = list(array.shape)
     if not fixed_shapes:
-        # Only batch size and length may vary. Other sizes, such as the feature width, are fixed.
+        # Only the batch size and the length may vary. Other sizes, such as the feature width, are
+        # fixed.
         shape[:2] = [None] * len(shape[:2])
     return tf.TensorSpec(shape, array.dtype)
 

@@ -1,4 +1,4 @@
-"""Decodes with any model, by calling it with all tokens so far at each step."""
+"""Decodes with any model by calling it with all tokens so far at each step."""
 
 import weakref
 from collections.abc import Mapping
@@ -25,7 +25,8 @@ class FullPassState(NamedTuple):
     """The state between two steps.
 
     Attributes:
-        token_ids: the tokens of each hypothesis from the first position on, then zeros.
+        token_ids: the tokens of each hypothesis, starting at the first position and followed by
+            zeros.
         prefix_lengths: the number of tokens before position 0 of the search.
         source: a dict from input names to tensors, a nest of tensors, or ().
     """
@@ -40,7 +41,7 @@ class FullPassDecoder:
 
     The model computes logits or probabilities (batch, length, vocab_size) from token ids. Each step
     calls it with all tokens of all hypotheses, and reads the logits of the newest position. Tokens
-    are left-aligned and padded at the end, so that a causal model computes each text independently.
+    are left-aligned and padded at the end, so a causal model computes each text independently.
 
     A functional or sequential model is called with its inputs by name. Any other model is called
     with the token ids, and with the source as the second argument. If the source is a dict, its
@@ -66,7 +67,7 @@ class FullPassDecoder:
         self.has_probabilities = plan is not None and plan.has_probabilities
         self._target_name = None if plan is None else plan.target.name
         self._examined: set[Any] = set()
-        # A sequential model also accepts other lengths than the length of its input.
+        # A sequential model also accepts lengths that differ from the length of its input.
         self.fixed_length: int | None = None
         if isinstance(model, keras.Function):
             lengths = {t.shape[1] for t in model.inputs if t.name == self._target_name}
@@ -83,7 +84,7 @@ class FullPassDecoder:
         max_length: Dimension | None = None,
         prefix: Annotated[Tensor, "int (batch, prefix length)"] | None = None,
     ) -> tuple[Step[FullPassState], FullPassState]:
-        """Prepares to decode, see `keras_transformer.decoding.Decodable`."""
+        """Prepares to decode. See `keras_transformer.decoding.Decodable`."""
         model = self._find_model()
         source = self._converted(source)
         tensors = tree.flatten(source)
@@ -139,10 +140,10 @@ class FullPassDecoder:
         source: Any,
         max_length: int,
     ) -> None:
-        """Calls the model with some of the prompts to check whether full passes can decode it.
+        """Calls the model with some of the prompts to check whether full passes are possible.
 
         The logits of a prompt must not depend on later tokens or on padding. Each pair of prompt
-        length and total length is examined once.
+        length and total length is examined only once.
 
         Raises:
             ConfigError: The output of the model is not logits, or the model is not causal.
@@ -154,7 +155,8 @@ class FullPassDecoder:
         texts = [row[row >= 0] for row in prompts[:_NUM_EXAMINED]]
         source = tree.map_structure(lambda tensor: tensor[: len(texts)], self._converted(source))
         twice = tree.map_structure(lambda tensor: ops.repeat(tensor, 2, axis=0), source)
-        # Two rows for each text. All ids up to the highest id in the prompts exist.
+        # Two rows for each text. Ids up to the highest id in the prompts are known to be in the
+        # vocabulary.
         rows = _with_different_ends(texts, room, max(int(prompts.max()), 1))
         outputs = self._outputs(rows, twice, length)
         same = [

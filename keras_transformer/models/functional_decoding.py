@@ -1,9 +1,10 @@
 """Decodes with functional models, one position at a time.
 
-A functional model is a list of calls of layers and of operations such as `a + b`. Calls that do not
-depend on the target are computed once. The other calls are computed in each step: layers with
-causal self-attention attend to a cache, and layers that take position ids receive the ids of the
-step. All other layers and operations must be position-wise, which `ways_to_decode` checks.
+A functional model is treated as a list of calls of layers and of operations such as `a + b`. Calls
+that do not depend on the target are computed once. The other calls are computed in each step:
+layers with causal self-attention attend to a cache, and layers that take position ids receive the
+ids of the step. All other layers and operations must be position-wise, which `ways_to_decode`
+checks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,12 +26,13 @@ class FunctionalDecoder:
     """A `keras_transformer.decoding.Decodable` that runs a functional model step by step.
 
     The model, functional or sequential, computes logits or probabilities (batch, length,
-    vocab_size) from token ids. The decoder does not change the model, and keeps only its layers. If
-    the model has one other input besides the target, the source is a tensor. If it has several, the
-    source is a dict from input names to tensors.
+    vocab_size) from token ids. The decoder does not change the model, and keeps references only to
+    its layers. If the model has one other input besides the target, the source is a tensor. If it
+    has several, the source is a dict from input names to tensors.
 
     Args:
-        plan: the calls. `ways_to_decode` has checked that steps compute the same as a single call.
+        plan: the calls. `ways_to_decode` has checked that steps return the same outputs as a single
+            call.
 
     Attributes:
         max_length: the number of learned positions that the target can use, or None without a
@@ -61,7 +63,7 @@ class FunctionalDecoder:
         max_length: Dimension | None = None,
         prefix: Annotated[Tensor, "int (batch, prefix length)"] | None = None,
     ) -> tuple[Step[DecoderState], DecoderState]:
-        """Prepares to decode, see `keras_transformer.decoding.Decodable`."""
+        """Prepares to decode. See `keras_transformer.decoding.Decodable`."""
         inputs = {tensor.name: tensor for tensor in self.plan.sources}
         values = {
             id(inputs[name]): ops.convert_to_tensor(value, inputs[name].dtype)
@@ -120,7 +122,7 @@ def named_sources(names: Sequence[str], source: Any) -> dict[str, Any]:
     """Returns the source as a dict from input names to values.
 
     Raises:
-        ConfigError: The source is missing, or the names of a dict are not the input names.
+        ConfigError: The source is missing, or the names in a dict do not match the input names.
     """
     if source is None:
         source = {}
@@ -134,7 +136,7 @@ def named_sources(names: Sequence[str], source: Any) -> dict[str, Any]:
 
 
 def _read_source(call: Call, values: dict[int, Any]) -> dict[str, Any]:
-    """Returns the source arguments for the steps of a decoder; none without a source."""
+    """Returns the source arguments for the steps of a decoder, or {} without a source."""
     source = call.arguments.get("source")
     if source is None:
         return {}

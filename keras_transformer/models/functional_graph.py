@@ -57,11 +57,11 @@ class Call(NamedTuple):
 class FunctionalGraph(NamedTuple):
     """The calls that a model consists of.
 
-    The graph does not change the model, and keeps only its layers.
+    The graph does not change the model, and keeps references only to its layers.
 
     Attributes:
         name: the name of the model.
-        structure: the inputs, in the nest that the model takes.
+        structure: the inputs, in the nest that the model expects.
         calls: the calls, in an order in which they can be computed, including calls of nested
             models.
         output: the logits or probabilities.
@@ -79,7 +79,7 @@ class FunctionalGraph(NamedTuple):
 
     @property
     def smallest_calls(self) -> list[Call]:
-        """The calls of layers and operations, also inside nested models."""
+        """The calls of layers and operations, including those inside nested models."""
         return list(_smallest(self.calls))
 
     def computed_from(self, tensor: Tensor) -> set[int]:
@@ -108,7 +108,7 @@ def has_graph(model: Any) -> bool:
 
 
 def author_of(name: str, cls: type) -> type:
-    """Returns the class that defines an attribute of a class, in the order of inheritance."""
+    """Returns the first class in the method resolution order that defines an attribute."""
     return next(base for base in cls.__mro__ if name in vars(base))
 
 
@@ -217,7 +217,7 @@ def keras_tensors(nest: Any) -> list[Tensor]:
 def is_one_of(operation: keras.Operation, functions: Sequence[Any]) -> bool:
     """Returns whether an operation belongs to one of these functions of `keras.ops`.
 
-    Keras exports only the functions. The classes of the operations have the same names.
+    Keras exports only the functions, but the classes of the operations have the same names.
     """
     names = {function.__name__.replace("_", "") for function in functions}
     is_of_keras = type(operation).__module__.startswith("keras.")

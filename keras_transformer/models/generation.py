@@ -1,4 +1,4 @@
-"""Text from prompts, with any causal model."""
+"""Generates text from prompts with any causal model."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -37,13 +37,13 @@ def generate(
     logits_processor: LogitsProcessor | None = None,
     seed: int | None = None,
 ) -> Generated:
-    """Continues prompts by greedy search, beam search or sampling.
+    """Continues prompts with greedy search, beam search or sampling.
 
-    Give `beam_size` for beam search. Give `temperature`, `top_k` or `top_p` to sample; if none is
-    given, the search is greedy. `temperature=1` alone draws from all tokens.
+    For beam search, pass `beam_size`. For sampling, pass `temperature`, `top_k` or `top_p`;
+    `temperature=1` alone samples from all tokens. Otherwise, the search is greedy.
 
     The model can be any causal Keras model that maps token ids to logits or probabilities (batch,
-    length, vocab_size). Its layers determine how `generate` computes it:
+    length, vocab_size). Its layers determine how `generate` decodes:
 
     - Step by step: each position is computed once, and attention reads earlier positions from
       caches of keys and values. This is possible for a `Transformer`, and for functional and
@@ -52,11 +52,11 @@ def generate(
       with `use_causal_mask=True`; embeddings; layers and element-wise operations that process each
       position independently; and models that consist of such layers. Layers that read only the
       source can be of any kind, because they are computed only once. An object with a
-      `start_decoding` method is computed with this method, see
+      `start_decoding` method is decoded with this method. See
       `keras_transformer.decoding.Decodable`.
-    - By full passes: each step computes all positions again. This is necessary for all other
-      models, such as a subclassed model, or a model with a recurrent layer or with your own layer
-      that does not define a step (see below). A warning names the reason. Before full passes,
+    - By full passes: each step recomputes all positions. This is necessary for all other models,
+      such as a subclassed model, or a model with a recurrent layer or with your own layer that does
+      not define a step (see below). A warning gives the reason. Before it uses full passes,
       `generate` checks that later tokens do not change the logits, and raises an error if they do.
 
     A model that masks a token as padding needs full passes if this token is in a prompt or may be
@@ -70,19 +70,19 @@ def generate(
     - for a layer that processes each position independently: the class attribute
       `is_position_wise = True`.
 
-    Prompts of different lengths are computed in one batch, and do not influence each other. A text
-    ends early if no token may follow.
+    Prompts of different lengths are processed in one batch, and do not affect each other. A text
+    ends early if every next token is forbidden.
 
     Args:
         model: `keras.Model`, or an object with a `start_decoding` method.
-        prompts: list of lists of ints or array. Token ids for the input that the decoder's causal
-            attention reads. Each result continues a prompt, which has at least one token. An array
-            of shape (batch, length) is padded with `padding_id`, on the left or on the right. The
-            prompts of a `Transformer` begin with the start token.
+        prompts: list of lists of ints or array. The prompts to continue, as token ids for the input
+            that the decoder's causal attention reads. Each prompt has at least one token. In an
+            array (batch, length), shorter prompts are padded with `padding_id`, on the left or on
+            the right. The prompts of a `Transformer` begin with the start token.
         source: array, list of lists of ints, dict or None. The source sequences, one for each
-            prompt. A list of lists is padded with `padding_id`. If
-            there are several other inputs, pass a dict from their names to their values; a model
-            that is not functional is called with them as keyword arguments. Defaults to None.
+            prompt. A list of lists is padded with `padding_id`. If the model has several other
+            inputs, pass a dict from their names to their values. A model that is not functional
+            receives them as keyword arguments. Defaults to None.
         max_new_tokens: int. Maximum number of new tokens for each prompt, at most 1,000,000.
         stop_ids: int or sequence of ints. Tokens that end a text. Defaults to none.
         padding_id: int or None. The token that pads prompts and results. It is never generated.
@@ -90,31 +90,31 @@ def generate(
         forbidden_ids: int or sequence of ints. Tokens that are never generated. Defaults to none.
         beam_size: int. Number of hypotheses in beam search, at most 1,000. Must be 1 for sampling.
             Defaults to 1: no beam search.
-        length_penalty: float. For beam search: 0 ranks texts by their probability, larger values
-            (up to 5) favor longer texts. Defaults to 0.
-        temperature: float or None. For sampling: the logits are divided by it, so that values below
-            1 favor probable tokens, and values above 1 give more variety. Defaults to None, which
-            means 1 if `top_k` or `top_p` is given.
+        length_penalty: float. For beam search: with 0, texts are ranked by their probability;
+            larger values (up to 5) favor longer texts. Defaults to 0.
+        temperature: float or None. For sampling: divisor of the logits. Values below 1 favor
+            probable tokens, and values above 1 give more variety. Defaults to None, which means 1
+            if `top_k` or `top_p` is given.
         top_k: int or None. For sampling: the next token is drawn from the k most probable tokens.
             Defaults to None: all tokens.
         top_p: float or None. For sampling: the next token is drawn from the smallest set of most
             probable tokens that together have at least this probability. It is applied after
             `top_k`, to the probabilities among the remaining tokens. Defaults to None: all tokens.
-        repetition_penalty: float. Values above 1 make tokens less probable that already occur in
-            the prompt or the new text, see `keras_transformer.decoding.Constraints`. From 0.01 to
-            100. Defaults to 1: no penalty.
-        no_repeat_ngram_size: int. Tokens that would repeat an n-gram of this size are not
-            generated, whether it occurs in the prompt or in the new text. At most 100. Defaults to
-            0: n-grams may be repeated.
+        repetition_penalty: float. Penalty from 0.01 to 100. Values above 1 make tokens that already
+            occur in the prompt or the new text less probable. See
+            `keras_transformer.decoding.Constraints`. Defaults to 1: no penalty.
+        no_repeat_ngram_size: int. Size, at most 100, of n-grams that may not be repeated. A token
+            that would repeat an n-gram of the prompt or of the new text is not generated. Defaults
+            to 0: n-grams may be repeated.
         min_new_tokens: int. Minimum number of new tokens, including the stop token. Defaults to 0.
         logits_processor: callable or None. `logits_processor(token_ids, logits, position)` returns
             the new logits of the next tokens. It is called before all other options are applied.
             See `keras_transformer.decoding.LogitsProcessor` for the shapes. It is compiled with the
             search, so pass the same function in every call. Defaults to None.
         seed: int or None. For sampling: calls with the same seed return the same tokens, on every
-            backend. The random numbers of a prompt depend on its index, but not on the other
-            prompts. Must be None without sampling. Defaults to None: a seed from Keras' global
-            seed generator.
+            backend. The random numbers for a prompt depend on its index, but not on the other
+            prompts. Must be None without sampling. Defaults to None: a seed from Keras' global seed
+            generator.
 
     Returns:
         A `Generated`, a named tuple of NumPy arrays: `token_ids` of shape (batch, max_new_tokens),
@@ -122,11 +122,12 @@ def generate(
         numbers of new tokens; and `scores` of shape (batch,), their log probabilities.
 
     Raises:
-        ConfigError: An argument breaks its rule, or the model is not causal, or does not return
-            logits or probabilities.
+        ConfigError: An argument is invalid, the model is not causal, or it does not return logits
+            or probabilities.
 
     Warns:
-        UserWarning: All positions are computed for each new token. Once for each model.
+        UserWarning: All positions are recomputed for each new token. The warning is shown once for
+            each model.
 
     Example:
         >>> token_ids = keras.Input((None,), dtype="int32")
@@ -140,9 +141,9 @@ def generate(
     Note:
         TensorFlow compiles the search once for each set of options. JAX compiles it once for each
         set of options, batch size, shape of the source, and length of the longest prompt, rounded
-        up to a multiple of 32. For full passes, both compile for each exact shape. PyTorch does not
-        compile. New weights, and other values of `temperature`, `top_p`, `repetition_penalty` and
-        `seed`, need no new compilation.
+        up to a multiple of 32. For full passes, both compile it for each exact shape. PyTorch does
+        not compile. New weights, and other values of `temperature`, `top_p`, `repetition_penalty`
+        and `seed`, do not require another compilation.
     """
     request = make_request(
         prompts=prompts,
@@ -179,21 +180,22 @@ def start_decoding(
     """Returns the step function of a model for your own search, and the state for its first call.
 
     Args:
-        model: as for `generate`. For full passes, the model is checked with the prefix. Inside a
-            compiled function, values are not known, and nothing is checked: there, a model that is
-            not functional must return logits, and must be causal.
-        source: array, dict or None. The other input of a model with a source, or a dict of such
-            inputs. Defaults to None.
+        model: as for `generate`. If it needs full passes, the model is checked with the prefix.
+            Inside a compiled function, values are unknown, so nothing is checked; a model that is
+            not functional must then be causal and return logits.
+        source: array, dict or None. The model's other input, or a dict of its other inputs.
+            Defaults to None.
         beam_size: int. Number of hypotheses for each sequence. Defaults to 1.
         max_length: int, tensor or None. Number of tokens after the prefix that fit into the caches.
             Defaults to None: caches grow in every step.
-        prefix: tensor or None. The tokens before position 0, of shape (batch, prefix length), with
-            negative ids in front of a shorter prefix. A model without a source needs a prefix, if
-            only of length 0, because its first axis is the number of sequences. Defaults to None:
-            no tokens.
+        prefix: tensor or None. The tokens before position 0, of shape (batch, prefix length).
+            Shorter prefixes are padded on the left with negative ids. A model without a source
+            needs a prefix, even one of length 0, because its first axis determines the number of
+            sequences. Defaults to None: no tokens.
 
     Returns:
-        The step function, see `keras_transformer.decoding.Step`, and the state for its first call.
+        A tuple of the step function (see `keras_transformer.decoding.Step`) and the state for its
+        first call.
 
     Raises:
         ConfigError: As for `generate`.
@@ -201,7 +203,8 @@ def start_decoding(
     Example:
         A KerasHub sampler calls `next(prompt, cache, index)` for the logits of the token at
         position `index`. This adapter runs such a sampler on a model without a source. The first
-        `length` columns of `prompt` are given, and the other columns are room for new tokens:
+        `length` columns of `prompt` contain the prompt, and the other columns are room for new
+        tokens:
 
         >>> def run(sampler, model, prompt, length):
         ...     prefix, room = prompt[:, : length - 1], prompt.shape[1] - length + 1
@@ -220,7 +223,7 @@ def start_decoding(
         tensors = [] if source is None else tree.flatten(source)
         is_known = all(known_values(tensor) is not None for tensor in tensors)
         if prompts is not None and is_known:
-            # One position more than the prefix is the least that a search computes.
+            # A search computes at least one position more than the prefix.
             room = max_length + 1 if isinstance(max_length, int) else 2
             decodable.examine(prompts.astype("int32"), source, room)
     return decodable.start_decoding(source, beam_size, max_length, prefix)

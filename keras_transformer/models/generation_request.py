@@ -59,7 +59,8 @@ class GenerationRequest(NamedTuple):
     def compiled_options(self) -> tuple[Any, ...]:
         """A hashable key of all options that a compiled search depends on."""
         processor = self.constraints.logits_processor
-        # A processor may not be hashable. Its id is unique, because the search keeps it alive.
+        # A processor is not always hashable, but its id is unique, because the search keeps it
+        # alive.
         constraints = self.constraints._replace(logits_processor=None)
         options = self._replace(constraints=constraints, inputs={})
         return (*options[:-1], None if processor is None else id(processor))
@@ -84,7 +85,7 @@ def make_request(
     logits_processor: LogitsProcessor | None,
     seed: int | None,
 ) -> GenerationRequest:
-    """Checks the arguments of `generate`, where they are documented, and returns a request.
+    """Checks the arguments, which `generate` documents, and returns a request.
 
     Raises:
         ConfigError: An argument is invalid.

@@ -24,12 +24,12 @@ from .generation_request import NO_TOKEN, GenerationRequest, rows_of
 from .transformer import Transformer
 from .ways_to_decode import decodable_of, full_passes_for_padding
 
-# JAX compiles for each shape, so prompt lengths are rounded up to a multiple of this.
+# JAX compiles for each shape, so prompt lengths are rounded up to a multiple of this number.
 _LENGTH_BUCKET = 32
 
 
 class _Limits(NamedTuple):
-    """Limits of the inputs of a model; None if a limit is not known.
+    """Limits on the inputs of a model. A limit that is not known is None.
 
     Attributes:
         vocab_size: the number of token ids of the target.
@@ -93,10 +93,10 @@ def _check_token_ids(name: str, ids: Any, vocab_size: int | None) -> None:
 
 
 class Generator:
-    """The compiled searches of a model. It keeps only a weak reference to the model.
+    """The compiled searches of a model, to which the generator keeps only a weak reference.
 
     Warns:
-        UserWarning: Each new token requires a full pass. Shown once for each model.
+        UserWarning: Each new token requires a full pass. The warning is shown once for each model.
     """
 
     def __init__(self, model: Any) -> None:
@@ -130,7 +130,7 @@ class Generator:
 
         Args:
             request: for greedy search or sampling.
-            padding_id: the token after the end of a text.
+            padding_id: the token to yield after the end of a text.
         """
 
         # As in `search`.
@@ -142,7 +142,7 @@ class Generator:
             def extend(active: Any, position: Tensor) -> tuple[Any, Any]:
                 lengths = active.results.lengths
                 active, tokens = search.extend(choose, position, active)
-                # A token with the probability NaN does not belong to the text.
+                # A token whose probability is NaN does not belong to the text.
                 is_possible = active.results.log_probs > -math.inf
                 is_new = ops.logical_and(active.results.lengths > lengths, is_possible)
                 tokens = ops.squeeze(ops.where(is_new, tokens, padding_id), 1)
@@ -177,7 +177,7 @@ class Generator:
         Args:
             kind: a hashable key for the kind of function.
             compile: `compiled` or `compiled_steps`.
-            function: takes a `Decodable` and the inputs of the request.
+            function: function that accepts a `Decodable` and the inputs of the request.
             request: the request.
         """
         self._limits.check(request)
@@ -210,7 +210,7 @@ class Generator:
         return self._compiled[key], inputs
 
     def _full_passes_for(self, request: GenerationRequest) -> FullPassDecoder | None:
-        """Returns a decoder if a request needs full passes, and warns once; otherwise None."""
+        """Returns a decoder if a request needs full passes, otherwise None. Warns once."""
         full_passes = self._full_passes
         if full_passes is None:
             forbidden_ids = request.constraints.forbidden_ids
@@ -218,7 +218,8 @@ class Generator:
                 self._find_model(), self._find_decodable(), request.prompts, forbidden_ids
             )
         if full_passes is not None and self._full_passes is None:
-            # Use the same decoder for all requests, because it stores the lengths it has examined.
+            # Use the same decoder for all requests, because it stores the lengths that it has
+            # already examined.
             self._for_padding = self._for_padding or full_passes
             full_passes = self._for_padding
         if full_passes is not None and not self._has_warned:
@@ -267,7 +268,7 @@ class Generator:
         repetition_penalty: float | Tensor = 1.0,
         **sampling: Any,
     ) -> tuple[SingleHypothesisSearch[Any], Choose, Any]:
-        """Returns a search for one hypothesis, its function that chooses tokens, and its state."""
+        """Returns a search for a single hypothesis, a function that chooses tokens, and a state."""
         step, state = decodable.start_decoding(source, 1, request.max_new_tokens, prompts[:, :-1])
         search = SingleHypothesisSearch(
             step,

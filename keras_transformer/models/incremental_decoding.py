@@ -1,7 +1,7 @@
-"""Decodes one token per step with caches, so that only attention slows down as the prefix grows.
+"""Decodes one token per step with caches, so only attention slows down as sequences grow.
 
-A beam search reorders its hypotheses without copying keys or values. The caches keep the entries of
-all hypotheses of all steps where they were written. Each hypothesis has a mask that selects the
+A beam search reorders its hypotheses without copying keys or values. The cache entries of all
+hypotheses and all steps stay where they were written. Each hypothesis has a mask that selects the
 entries of its ancestors. A prefix is written once, before the first step, and every hypothesis
 attends to it.
 """
@@ -29,7 +29,7 @@ class DecoderState(NamedTuple):
         caches: any nest of caches. The entries of the prefix come first. After them, the entry of a
             hypothesis at a position has the index `position * beam_size + hypothesis`.
         source: any nest of tensors, which the model's step reads.
-        first_positions: int32 (batch, 1), the position in the sequence of the search's position 0;
+        first_positions: int32 (batch, 1), the position in each sequence at which the search starts;
             () without a prefix.
     """
 
@@ -75,7 +75,7 @@ class NewPositions(NamedTuple):
 class CacheEntries(NamedTuple):
     """The mapping from cache entries to hypotheses and positions.
 
-    The fields are arguments of `Decodable.start_decoding`.
+    All fields except `batch_size` are arguments of `Decodable.start_decoding`.
     """
 
     batch_size: Dimension
@@ -86,12 +86,12 @@ class CacheEntries(NamedTuple):
     def start(
         self, step: DecoderStep, init_caches: Callable[..., Any], source: Any
     ) -> DecoderState:
-        """Returns the state for the first step, after the prefix.
+        """Writes the prefix, if there is one, and returns the state for the first step.
 
         Args:
             step: the model's step, which writes the prefix.
-            init_caches: function of the batch size and the number of entries, or None for caches
-                that grow. It returns a nest of empty caches.
+            init_caches: function that returns a nest of empty caches for a batch size and a number
+                of entries, which is None for caches that grow.
             source: see `DecoderState`.
         """
         batch_size, beam_size, max_length, prefix = self
@@ -100,7 +100,7 @@ class CacheEntries(NamedTuple):
             # There is only one hypothesis, so all entries belong to its ancestors.
             return DecoderState((), init_caches(batch_size, None), source, ())
         # Without a maximum length, there are 0 entries. Unless the batch size is static, this size
-        # is not static either, so that a loop may change it.
+        # is not static either, so a loop can change it.
         no_ancestor = ops.zeros(
             (batch_size, beam_size, 0 * batch_size if num_entries is None else num_entries), "bool"
         )
@@ -112,8 +112,8 @@ class CacheEntries(NamedTuple):
             [ops.concatenate([is_token[:, None]] * beam_size, axis=1), no_ancestor], axis=2
         )
         num_tokens = ops.sum(ops.cast(is_token, "int32"), axis=1, keepdims=True)
-        # Write the prefix to caches of its own length. If caches have a fixed size, append room for
-        # the steps afterwards.
+        # Write the prefix to caches of its own length. If caches have a fixed size, then append
+        # room for the steps.
         caches = init_caches(batch_size, None if num_entries is None else ops.shape(prefix)[1])
         state = DecoderState(is_ancestor, caches, source, num_tokens)
         _, written = step(ops.maximum(ops.cast(prefix, "int32"), 0), None, 0, state)
@@ -131,7 +131,7 @@ class CacheEntries(NamedTuple):
     ) -> NewPositions:
         """Returns the positions that a `DecoderStep` computes.
 
-        Their mask is `is_ancestor` in the next state.
+        The next state stores their mask as `is_ancestor`.
         """
         beam_size = self.beam_size
         prefix_length = None if self.prefix is None else ops.shape(self.prefix)[1]
@@ -164,7 +164,7 @@ class CacheEntries(NamedTuple):
     def _with_own_entries(
         self, is_ancestor: Tensor | tuple[()], parents: Tensor, first_entry: Dimension
     ) -> Tensor | tuple[()]:
-        """Returns a mask of the entries of the parents, and of the new entry of each hypothesis."""
+        """Returns a mask that selects the parent's entries and the new entry of each hypothesis."""
         if isinstance(is_ancestor, tuple):
             return ()
         is_ancestor = gather_in_rows(is_ancestor, parents)
@@ -229,8 +229,8 @@ def _logits_function(
     """
     is_known = author_of_call(output_projection) in (keras.layers.Dense, TiedProjection)
     if output_projection.quantization_mode or not is_known:
-        # Call the layer: a quantized kernel holds integers, whose scales only the layer knows, and
-        # a layer may have its own `call`.
+        # Call the layer: a quantized kernel contains integers, whose scales only the layer knows,
+        # and other layers may define their own `call`.
         def logits_of_layer(rows: Tensor) -> Tensor:
             logits = ops.cast(output_projection(rows), "float32")
             return logits if candidates is None else ops.take(logits, candidates, axis=1)
@@ -241,7 +241,7 @@ def _logits_function(
     else:
         kernel = ops.convert_to_tensor(output_projection.kernel)
         kernel = kernel if candidates is None else ops.take(kernel, candidates, axis=1)
-    # Cast (and transpose) the kernel once for all steps, because for few rows this takes longer
+    # Cast (and transpose) the kernel once for all steps, because with few rows, this takes longer
     # than the product.
     kernel = ops.cast(kernel, compute_dtype)
     bias = output_projection.bias

@@ -1,4 +1,4 @@
-"""Divides the calls of a functional model: some are computed once, the others in each step."""
+"""Divides the calls of a functional model into those computed once and those in each step."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -52,12 +52,12 @@ class StepPlan:
         self.cached_calls = [call for call in self.step_calls if is_cached(call)]
 
     def _divided(self, calls: Sequence[Call]) -> Iterator[Call]:
-        """Yields the calls, with the parts of nested models that depend on the target.
+        """Yields the calls, replacing nested models that depend on the target with their parts.
 
         Nested models that do not depend on the target are called as a whole.
         """
         for call in calls:
-            # Keras passes the masks of the inputs, in the same nest.
+            # Keras passes the inputs' masks in the same nest as the inputs.
             masks = [m for m in tree.flatten(call.arguments.get("mask")) if m is not None]
             masks_padding = all(self.masks_padding(mask) for mask in masks)
             if call.parts and masks_padding and self.depends_on_target(call.inputs):
@@ -83,7 +83,7 @@ class StepPlan:
 
     @property
     def padding_ids(self) -> set[int]:
-        """The token ids that the model masks. Steps do not mask, so these ids must not occur."""
+        """The token ids that the model masks. Steps apply no mask, so these ids must not occur."""
         embeddings = [c.operation for c in self.step_calls if c.first_argument is self.target]
         ids = {e.padding_id for e in embeddings if isinstance(e, PositionalEmbedding)}
         ids |= {0 for e in embeddings if isinstance(e, layers.Embedding) and e.mask_zero}
@@ -93,7 +93,7 @@ class StepPlan:
 
     @property
     def constants(self) -> list[Tensor]:
-        """Inputs of step calls without a cache that do not depend on the target."""
+        """The inputs of step calls without a cache, if they do not depend on the target."""
         tensors = [t for call in self.step_calls if not is_cached(call) for t in call.inputs]
         constants = {id(t): t for t in tensors if not self.depends_on_target(t)}
         return list(constants.values())
@@ -128,8 +128,10 @@ class StepPlan:
 
 
 def _keeps_values(operation: keras.Operation) -> bool:
-    """Returns whether an operation changes nothing but the dtype, as after a softmax in mixed
-    precision."""
+    """Returns whether an operation changes nothing but the dtype.
+
+    In mixed precision, such an operation follows a softmax.
+    """
     if isinstance(operation, layers.Activation):
         return operation.activation is keras.activations.linear
     return isinstance(operation, layers.Identity) or is_one_of(
@@ -138,7 +140,7 @@ def _keeps_values(operation: keras.Operation) -> bool:
 
 
 def values_of(nest: Any, values: dict[int, Any]) -> Any:
-    """Returns a nest in which values, found by id, replace the symbolic tensors."""
+    """Replaces the symbolic tensors of a nest with their values, which are found by id."""
     return tree.map_structure(
         lambda value: values[id(value)] if keras.utils.is_keras_tensor(value) else value, nest
     )

@@ -1,4 +1,4 @@
-"""Causal self-attention of a Keras layer, one position at a time."""
+"""Computes a Keras layer's causal self-attention, one position at a time."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from ..tensors import Dimension, Tensor
 
 
 class StockAttention:
-    """A wrapper that adds `init_cache` and `step` to an attention layer of Keras.
+    """A wrapper that adds `init_cache` and `step` to a Keras attention layer.
 
     It supports `keras.layers.MultiHeadAttention` and `keras.layers.GroupQueryAttention`.
     """
@@ -24,7 +24,7 @@ class StockAttention:
         num_heads = config.get("num_key_value_heads", config.get("num_heads"))
         self._cache_sizes = num_heads, key_dim, config.get("value_dim", key_dim)
         self._dtype = layer.compute_dtype
-        # Keras has sliding windows since release 3.15.
+        # Keras has supported sliding windows since release 3.15.
         self._sliding_window = config.get("sliding_window")
 
     @property

@@ -1,4 +1,4 @@
-"""Text from prompts, token by token."""
+"""Generates text from prompts, token by token."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
@@ -29,10 +29,10 @@ def stream_tokens(
     logits_processor: LogitsProcessor | None = None,
     seed: int | None = None,
 ) -> Iterator[Annotated[np.ndarray, "int32 (batch,)"]]:
-    """Continues prompts by greedy search or sampling, and yields each token as soon as it is known.
+    """Continues prompts with greedy search or sampling, and yields each token once it is known.
 
-    The tokens are the same as from `generate` with the same arguments. There is no beam search. One
-    step is compiled, and all calls with the same options use it again.
+    The tokens are the same as those that `generate` returns for the same arguments. Beam search is
+    not supported. A single step is compiled, and reused in all calls with the same options.
 
     Args:
         model: as for `generate`.
@@ -40,7 +40,7 @@ def stream_tokens(
         source: as for `generate`.
         max_new_tokens: as for `generate`.
         stop_ids: as for `generate`.
-        padding_id: as for `generate`. It is also yielded for texts that have ended, or 0 if it is
+        padding_id: as for `generate`. For texts that have ended, this id is yielded, or 0 if it is
             None.
         forbidden_ids: as for `generate`.
         temperature: as for `generate`.
@@ -56,7 +56,7 @@ def stream_tokens(
         int32 (batch,). The next token of each text, until all texts have ended.
 
     Raises:
-        ConfigError: As for `generate`. The call raises it, before the first token.
+        ConfigError: As for `generate`. It is raised by the call itself, before the first token.
 
     Warns:
         UserWarning: As for `generate`.

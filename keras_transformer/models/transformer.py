@@ -26,23 +26,23 @@ from ..masks import padding_mask
 from ..tensors import Dimension, Tensor
 from .incremental_decoding import CacheEntries, DecoderState, decoder_step
 
-# The head of the decoder's last layer whose attention to the source guided alignment trains.
+# The head in the decoder's last layer whose cross-attention is trained by guided alignment.
 GUIDED_HEAD = 0
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Transformer(keras.Model):
-    """A functional model from token ids to logits (Figure 1 of the paper).
+    """A functional model that maps token ids to logits (Figure 1 of the paper).
 
     `build_transformer(config)` returns the same model as `Transformer(config)`. Use
-    `build_transformer` to make a model of the standard layers. To use other layers, define a
+    `build_transformer` to build a model from the standard layers. To use other layers, define a
     subclass of `Transformer` (see `encoder_class`).
 
     Save the model with `model.save("model.keras")`, and load it with `keras.saving.load_model`.
     Before you load a file in another program, import `keras_transformer`, and the module of your
     subclass.
 
-    To make a model with the same configuration and new weights, call
+    To create a model with the same configuration and new weights, call
     `type(model).from_config(model.get_config())`. `keras.models.clone_model` returns a functional
     model instead of a `Transformer`.
 
@@ -51,9 +51,9 @@ class Transformer(keras.Model):
         dtype: Keras dtype policy, or its name. Defaults to the global policy.
 
     Call arguments:
-        inputs: dict of "source": int (batch, source length). Each row ends with the end token; 0 is
-            padding. "target": int (batch, target length). The translation, shifted right: it begins
-            with the start token.
+        inputs: dict with two tensors. "source" is int (batch, source length); each row ends with
+            the end token, and 0 is padding. "target" is int (batch, target length); it is the
+            translation, shifted right, so it begins with the start token.
         training: bool. Whether to apply dropout.
 
     Returns:
@@ -65,14 +65,14 @@ class Transformer(keras.Model):
             ([Your own blocks](../blocks.md#in-a-model-that-translates)).
         decoder_class: the class of the decoder, `Decoder` or a subclass of it.
         config: the configuration.
-        encoder: the encoder, which `encoder_class` makes.
-        decoder: the decoder, which `decoder_class` makes.
-        output_projection: the layer from hidden states to logits, whose `kernel` is (d_model,
-            target_vocab_size) and whose `bias` is (target_vocab_size,) or None: a `TiedProjection`,
-            or a `Dense` layer if no embeddings are tied.
+        encoder: the encoder, an instance of `encoder_class`.
+        decoder: the decoder, an instance of `decoder_class`.
+        output_projection: the layer that maps hidden states to logits: a `TiedProjection`, or a
+            `Dense` layer if no embeddings are tied. Its `kernel` is (d_model, target_vocab_size),
+            and its `bias` is (target_vocab_size,) or None.
 
     Raises:
-        ConfigError: If a value of the configuration is not allowed.
+        ConfigError: A value of the configuration is invalid.
 
     Example:
         >>> config = TransformerConfig.preset("tiny", source_vocab_size=100, target_vocab_size=100)
@@ -81,7 +81,7 @@ class Transformer(keras.Model):
         (2, 5, 100)
     """
 
-    # The classes of the stacks; a subclass may name others.
+    # The classes of the stacks. A subclass can replace them.
     encoder_class: type[Encoder] = Encoder
     decoder_class: type[Decoder] = Decoder
 
@@ -122,13 +122,13 @@ class Transformer(keras.Model):
         training: bool | None = None,
         return_attention_scores: bool = False,
     ) -> Any:
-        """Returns what the output projection is applied to, (batch, target length, d_model).
+        """Returns the inputs of the output projection, (batch, target length, d_model).
 
         Args:
             inputs: as in a call.
             training: as in a call.
-            return_attention_scores: bool. Whether to return the weights of the decoder's attention
-                too, as `Decoder` does. Defaults to False.
+            return_attention_scores: bool. Whether to also return the decoder's attention weights,
+                as `Decoder` does. Defaults to False.
         """
         parts = (self.source_embedding, self.target_embedding, self.encoder, self.decoder)
         return _hidden_states(*parts, inputs, training, return_attention_scores)
@@ -164,23 +164,24 @@ class Transformer(keras.Model):
         candidates: Annotated[Tensor, "int32 (number of candidates,)"] | None = None,
         output_projection: keras.layers.Layer | None = None,
     ) -> tuple[Step[DecoderState], DecoderState]:
-        """Encodes a source and prepares to decode: the protocol of `keras_transformer.decoding`.
+        """Encodes a source and prepares to decode. See `keras_transformer.decoding.Decodable`.
 
         Args:
             source: token ids, as in a call.
-            beam_size: hypotheses per source. Defaults to 1.
-            max_length: tokens for which caches have room. Defaults to None: caches grow with every
-                step, which inside a loop only TensorFlow allows, with an unknown batch size.
-            prefix: tokens before position 0 of the search; shorter ones begin with negative ids.
-                The token at position 0 is not among them. Defaults to None: position 0 is the start
-                of the target.
-            candidates: the tokens whose logits are computed, see
-                `keras_transformer.decoding.Constraints`. Defaults to None: all.
-            output_projection: computes the logits instead of the model's own. Defaults to None: the
-                model's own.
+            beam_size: number of hypotheses per source. Defaults to 1.
+            max_length: number of tokens that the caches have room for. Defaults to None: the caches
+                grow with every step. Inside a loop, only TensorFlow allows this, with an unknown
+                batch size.
+            prefix: the tokens before position 0 of the search, without the token at position 0.
+                Shorter prefixes are padded on the left with negative ids. Defaults to None:
+                position 0 is the start of the target.
+            candidates: the tokens whose logits are computed. See
+                `keras_transformer.decoding.Constraints`. Defaults to None: all tokens.
+            output_projection: the layer that computes the logits. Defaults to None: the model's own
+                output projection.
 
         Returns:
-            The step function, and the state for its first call.
+            A tuple of the step function and the state for its first call.
         """
         if source is None:
             raise ConfigError("source must be given to a Transformer; received source=None")
@@ -217,7 +218,7 @@ def build_transformer(
             policy.
 
     Returns:
-        `Transformer`, a functional `keras.Model` from token ids to logits.
+        `Transformer`, a functional `keras.Model` that maps token ids to logits.
     """
     return Transformer(config, dtype=dtype)
 
@@ -225,7 +226,7 @@ def build_transformer(
 def _make_embeddings(
     config: TransformerConfig, dtype: keras.DTypePolicy
 ) -> tuple[PositionalEmbedding, PositionalEmbedding]:
-    """Makes the embeddings of source and target, which are one layer if all are tied."""
+    """Creates the source and target embeddings, which are the same layer if all are tied."""
 
     def make(vocab_size: int, name: str) -> PositionalEmbedding:
         return PositionalEmbedding(
@@ -246,7 +247,7 @@ def _make_embeddings(
 
 
 def _layer_arguments(config: TransformerConfig, dtype: keras.DTypePolicy) -> dict[str, Any]:
-    """The arguments that the encoder and the decoder have in common."""
+    """Returns the arguments that the encoder and the decoder have in common."""
     return dict(
         num_heads=config.num_heads,
         d_ff=config.d_ff,
@@ -306,13 +307,13 @@ def _hidden_states(
 def named_weights(model: Transformer) -> Iterator[tuple[str, keras.Variable]]:
     """Yields every weight of a model once, with its name.
 
-    Models of other programs are read into these weights, and written from them. Names are those of
-    the layers, such as "encoder/0/attention/query/kernel", "decoder/5/source_attention/norm/gamma",
-    "encoder/1/feed_forward/hidden/bias" and "decoder/final_norm/beta"; then "target_embedding",
-    "source_embedding", "logits/kernel" and "logits/bias". With the options that have them, there
-    are "feed_forward/gate/kernel", norms of a "scale" alone, and "attention/query_norm/scale",
-    "attention/key_norm/scale" and "attention/relative_bias/embeddings". A shared weight has only
-    the first of its names.
+    Import from and export to other programs use these names. The weights of the layers come first,
+    such as "encoder/0/attention/query/kernel", "decoder/5/source_attention/norm/gamma",
+    "encoder/1/feed_forward/hidden/bias" and "decoder/final_norm/beta". They are followed by
+    "target_embedding", "source_embedding", "logits/kernel" and "logits/bias". Some options add
+    weights: "feed_forward/gate/kernel", "attention/query_norm/scale", "attention/key_norm/scale"
+    and "attention/relative_bias/embeddings". With RMS normalization, norms have only a "scale". A
+    shared weight is yielded only under the first of its names.
 
     Args:
         model: Transformer.

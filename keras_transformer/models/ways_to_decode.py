@@ -1,6 +1,6 @@
 """Decides how to decode with a model; no other module makes this decision.
 
-The first way that is certain to return the same tokens as `model(ids)` is used:
+The first of these ways that is certain to return the same tokens as `model(ids)` is used:
 
 1. The model's own `start_decoding`, as in `Transformer`. A subclass with its own `call` must also
    define `start_decoding`.
@@ -13,12 +13,12 @@ The first way that is certain to return the same tokens as `model(ids)` is used:
 Steps do not mask padding. A model that masks padding is decoded step by step only if the prompts
 contain no padding and no padding can be generated (`full_passes_for_padding`).
 
-Known facts about a layer apply to the class that defines its `call`. A subclass with its own `call`
-counts as another layer: its `step` is used only if the subclass, or a class derived from it,
-defines `step`, and it counts as position-wise only with the class attribute
-`is_position_wise = True`. The facts must also apply to its sublayers. Activation functions count as
-element-wise, or as a softmax over the features. You may override methods that our layers use both
-in calls and in steps, such as `apply_sublayers`.
+A layer is recognized by the class that defines its `call`. A subclass with its own `call` counts as
+another layer: its `step` is used only if the subclass, or a class derived from it, defines `step`,
+and it counts as position-wise only with the class attribute `is_position_wise = True`. The
+sublayers of a layer must be recognized, too. Activation functions are assumed to be element-wise,
+or a softmax over the features. You may override methods that our layers use both in calls and in
+steps, such as `apply_sublayers`.
 """
 
 import inspect
@@ -133,9 +133,9 @@ def decodable_of(model: Any) -> Decodable[Any]:
 def full_passes_for_padding(
     model: Any, decodable: Any, prompts: np.ndarray, forbidden_ids: Sequence[int]
 ) -> FullPassDecoder | None:
-    """Returns a `FullPassDecoder` if a token may occur that the model masks as padding, or None.
+    """Returns a `FullPassDecoder` if a token that the model masks as padding may occur, or None.
 
-    Steps do not mask padding, so they would return other tokens than the model.
+    Steps do not mask padding, so they would return different tokens than the model.
 
     Args:
         model: the argument of `generate`.
@@ -157,7 +157,7 @@ def full_passes_for_padding(
 
 
 def _find_target(graph: FunctionalGraph) -> tuple[Tensor | None, str]:
-    """Returns the input that the first causal layer depends on, or None and the reason."""
+    """Returns the input that the first causal layer depends on, or None and a reason."""
     causal = [call for call in graph.smallest_calls if is_cached(call) and _is_causal(call)]
     # An encoder may be causal, too, but only a decoder attends to a source.
     with_source = [call for call in causal if call.arguments.get("source") is not None]
@@ -171,12 +171,12 @@ def _find_target(graph: FunctionalGraph) -> tuple[Tensor | None, str]:
 
 
 def _is_causal(call: Call) -> bool:
-    # A layer with a `step` is causal, unless its call has an argument that says otherwise.
+    # A layer with a `step` is causal, unless an argument of its call specifies otherwise.
     return call.arguments.get("use_causal_mask", True) is True
 
 
 def _reasons_against_steps(plan: StepPlan) -> Iterator[str]:
-    """Yields reasons why steps may not compute the same as a single call of the model."""
+    """Yields reasons why steps may return different outputs than a single call of the model."""
     if not plan.depends_on_target(plan.graph.output):
         yield "its output does not depend on its causal layers"
     for call in plan.cached_calls:
@@ -191,7 +191,7 @@ def _reasons_against_steps(plan: StepPlan) -> Iterator[str]:
 
 
 def _reasons_against_cache(plan: StepPlan, call: Call) -> Iterator[str]:
-    """Yields reasons in the layer and in the arguments of a call with a cache."""
+    """Yields reasons why the layer or the arguments of a call rule out steps with a cache."""
     layer = call.operation
     if type(layer) not in STOCK_ATTENTION:
         yield from _reasons_against_layer(layer)
@@ -211,7 +211,7 @@ def _reasons_against_cache(plan: StepPlan, call: Call) -> Iterator[str]:
         elif name == "training" or parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
             is_known = not value
         else:
-            # Biases, other masks, and arguments that later releases or subclasses add.
+            # This covers biases, other masks, and arguments that later releases or subclasses add.
             is_known = value is parameters[name].default
         if not is_known:
             shown = "a tensor" if hasattr(value, "shape") else repr(value)
@@ -221,14 +221,14 @@ def _reasons_against_cache(plan: StepPlan, call: Call) -> Iterator[str]:
 
 
 def _reasons_against_layer(layer: keras.Layer) -> Iterator[str]:
-    """Yields reasons why a layer's `step` may not compute the same as its call."""
+    """Yields reasons why a layer's `step` may return different outputs than its call."""
     shown = f"{layer.name!r} ({type(layer).__name__})"
     if not has_steps(layer):
         yield f"layer {shown} has no method step"
         return
     if not _is_defined_with_call("step", layer):
         yield f"layer {shown} overrides call without step"
-    # Check the sublayers that our own steps use. The author of another step is responsible for it.
+    # Check the sublayers that our own steps use. Other steps are their authors' responsibility.
     author = author_of("step", type(layer))
     if author is MultiHeadAttention:
         yield from _reasons_against_parts(layer, stepped=[])
@@ -245,7 +245,7 @@ def _reasons_against_layer(layer: keras.Layer) -> Iterator[str]:
 
 
 def _reasons_against_cross_attention(attention: keras.Layer) -> Iterator[str]:
-    """Yields reasons why an attention layer's `attend` may not compute the same as its call."""
+    """Yields reasons why `attend` may return different outputs than a call of the layer."""
     for name in ("project_key_value", "attend"):
         has_method = hasattr(type(attention), name)
         if not has_method or not _is_defined_with_call(name, attention):
@@ -264,7 +264,7 @@ def _reasons_against_cross_attention(attention: keras.Layer) -> Iterator[str]:
 def _reasons_against_parts(
     layer: keras.Layer, stepped: list[keras.Layer], checked: list[keras.Layer] | None = None
 ) -> Iterator[str]:
-    """Yields reasons in the sublayers of a layer of this package.
+    """Yields reasons why the sublayers of a layer of this package rule out steps.
 
     Args:
         layer: a layer of this package with a `step`.
@@ -310,7 +310,7 @@ def _axes_of(operation: keras.Operation) -> list[int]:
 
 
 def _reasons_against_position_ids(plan: StepPlan, call: Call) -> Iterator[str]:
-    """Yields reasons in a call that receives position ids from a step."""
+    """Yields reasons why a call may not be given the position ids of a step."""
     layer = call.operation
     is_known = author_of_call(layer) in _POSITION_LAYERS
     if not is_known and not _says_position_wise(layer):
@@ -322,11 +322,11 @@ def _reasons_against_position_ids(plan: StepPlan, call: Call) -> Iterator[str]:
 
 
 def _is_position_wise_call(plan: StepPlan, call: Call) -> bool:
-    """Returns whether the result of a call at a position depends on no other position."""
+    """Returns whether the result of a call at each position is independent of other positions."""
     operation = call.operation
     ranks = {len(tensor.shape) for tensor in call.inputs if plan.depends_on_target(tensor)}
     rank = max(ranks)
-    # Tensors that do not depend on the target must be equal at all positions, along axis 1.
+    # Tensors that do not depend on the target must be equal at all positions (axis 1).
     tensors = [t for t in tree.flatten((call.args, call.kwargs)) if hasattr(t, "shape")]
     others = [tensor for tensor in tensors if not plan.depends_on_target(tensor)]
     if len(ranks) > 1 or not all(_is_alike(tensor, rank) for tensor in others):
@@ -336,7 +336,7 @@ def _is_position_wise_call(plan: StepPlan, call: Call) -> bool:
         return rank > 2 and all(axis in (-1, rank - 1) for axis in _axes_of(operation))
     if is_one_of(operation, _ELEMENT_WISE_FUNCTIONS):
         return True
-    # Without features, the last axis holds the positions, and an activation may be a softmax.
+    # Without features, the last axis is the position axis, and an activation may be a softmax.
     needs_features = author in (layers.Activation, layers.Dense, *_COMPOUND_LAYERS)
     return is_position_wise(operation) and (rank > 2 or not needs_features)
 

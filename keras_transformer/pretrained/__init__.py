@@ -3,7 +3,8 @@
 A reader, `marian.py` or `hugging_face.py`, converts a folder to a `PretrainedModel`: a
 configuration, tokenizers, and arrays with the names of our weights
 (`keras_transformer.models.transformer.named_weights`). It checks the sizes and types of everything
-that it reads. `import_model` writes a model directory, which is the same as for any other model.
+that it reads. `import_model` writes a model directory, in the same format as for any other
+model.
 """
 
 import os
@@ -22,8 +23,8 @@ def import_model(folder: str | os.PathLike[str], model_dir: str | os.PathLike[st
         model_dir: path of the new model directory.
 
     Raises:
-        InvalidFileError: If the folder has no model, or the model is damaged or has an unsupported
-            option.
+        InvalidFileError: If the folder contains no model, or the model is damaged or has an
+            unsupported option.
         ConfigError: If the directory exists.
     """
     return write_model_dir(read_model(folder), pathlib.Path(model_dir))

@@ -1,7 +1,7 @@
-"""Reads Hugging Face models of the classes for Marian and for Blenderbot, which uses pre-norm.
+"""Reads Hugging Face models of the Marian class and of the Blenderbot class (pre-norm).
 
-A folder has config.json, model.safetensors and tokenizer files: vocab.json, source.spm and
-target.spm of Marian models, or tokenizer.model of a model that was trained with this package and
+A folder contains config.json, model.safetensors and tokenizer files: vocab.json, source.spm and
+target.spm for Marian models, or tokenizer.model for a model that was trained with this package and
 exported by `export --format hugging-face`.
 """
 
@@ -70,17 +70,17 @@ _WEIGHT_OF_LAYER = re.compile(
 )
 # Epsilon of both classes. Marian itself uses 1e-6.
 EPSILON = 1e-5
-# Far above the size in any model, so that a small file cannot allocate much memory.
+# Far above the sizes in any model. These limits keep a small file from allocating much memory.
 _MAX_OPTIONS_BYTES = 2**20
 _MAX_SAFETENSORS_HEADER_BYTES = 8 * 2**20
 _SAFETENSORS_TYPES = ("F64", "F32", "F16", "BF16")
-# Above the difference between float32 and float64 sinusoids at position 1000, and far below the
-# difference between sinusoids and learned positions.
+# This is above the difference between float32 and float64 sinusoids at position 1000, and far below
+# the difference between sinusoids and learned positions.
 _POSITIONS_TOLERANCE = 1e-3
 
 
 def read(folder: pathlib.Path) -> PretrainedModel:
-    """Reads a folder with a MarianMTModel and its tokenizer, or from `export_hugging_face`."""
+    """Reads a folder with a MarianMTModel and its tokenizer, or one from `export_hugging_face`."""
     config_path = folder / "config.json"
     weights_path = folder / "model.safetensors"
     options = _read_json(config_path)
@@ -201,7 +201,7 @@ def _take_positions(
     for name in ("source_positions", "target_positions"):
         if name in weights:
             tables.append(weights.pop(name))
-    # Classes without tables in the file compute sinusoids.
+    # If the file has no tables, the class computes sinusoids.
     if all(_is_sinusoidal(table, ends_at_limit=False) for table in tables):
         return "sinusoidal"
     if all(_is_sinusoidal(table, ends_at_limit=True) for table in tables):
@@ -225,7 +225,7 @@ def _is_sinusoidal(table: np.ndarray, ends_at_limit: bool) -> bool:
 
 
 def _keep_biases(weights: dict[str, np.ndarray], pattern: str) -> bool:
-    """Returns whether any bias is not zero. Otherwise, removes the biases from the weights.
+    """Returns whether any bias is nonzero. If none is, removes the biases from the weights.
 
     The class of the model always has biases.
     """

@@ -70,7 +70,7 @@ _PARTS = {"q": "query", "k": "key", "v": "value", "o": "output", "1": "hidden", 
 _KINDS = {"W": "kernel", "b": "bias", "scale": "gamma", "bias": "beta"}
 # Marian does not limit the length of sequences.
 _MAX_LENGTH = 512
-# Compression hardly reduces the size of weights.
+# A higher compression ratio is implausible, because weights hardly compress.
 _MAX_COMPRESSION = 20
 
 
@@ -97,7 +97,7 @@ def read(folder: pathlib.Path) -> PretrainedModel:
     with reading(path):
         tokenizers = Tokenizers.of(source, target)
         if "source_embedding" not in weights and tokenizers.source_rows != tokenizers.target_rows:
-            # Source and target share an embedding, but their ids have different pieces.
+            # Source and target share an embedding, but their ids belong to different pieces.
             weights["source_embedding"] = weights["target_embedding"]
         model = _model(options, tokenizers.pair, weights)
     with reading(settings_path or folder):
@@ -242,7 +242,7 @@ def _read_tokenizer(path: pathlib.Path, vocabulary: pathlib.Path, size: int) -> 
         return read_tokenizer(vocabulary, ids, vocabulary, size)
     try:
         # Use a loader that reads every scalar as text, because yaml-cpp writes "yes" and "1"
-        # without quotes. libyaml limits the depth.
+        # without quotes. libyaml limits the nesting depth.
         values = yaml.load(content, yaml.CBaseLoader)
         ids = {piece: int(token_id) for piece, token_id in values.items()}
     except (yaml.YAMLError, ValueError, TypeError, AttributeError):

@@ -1,6 +1,7 @@
-"""Common parts of the readers: file limits, tokenizers and writing of the model directory.
+"""Common parts of the readers: file limits, tokenizers and writing the model directory.
 
-If a file is missing, too large, damaged or of the wrong kind, an InvalidFileError names it.
+If a file is missing, too large, damaged or of the wrong kind, they raise an InvalidFileError that
+names the file.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ _NEVER_CHOSEN_LOGIT = -100.0
 _END, _UNKNOWN, _PADDING = "</s>", "<unk>", "<pad>"
 # Special piece that only tokenizers of this package have.
 _START = "<start>"
-# Vocabulary axis of the weights that have such an axis.
+# The vocabulary axis of each weight that has one.
 _VOCABULARY_AXES = {
     "source_embedding": 0,
     "target_embedding": 0,
@@ -72,7 +73,7 @@ class PretrainedModel(NamedTuple):
 
 @contextlib.contextmanager
 def reading(path: pathlib.Path, *damages: type[Exception]) -> Iterator[None]:
-    """Converts a ConfigError about the content of a file to an InvalidFileError that names it.
+    """Converts a ConfigError about the content of a file to an InvalidFileError with its path.
 
     The exceptions in `damages`, which libraries raise for damaged files, are converted too.
     """
@@ -176,14 +177,14 @@ def read_tokenizer(
     num_rows: int,
     start_id: int | None = None,
 ) -> TokenizerAndRows:
-    """Makes a tokenizer from a SentencePiece model and the ids of its pieces.
+    """Creates a tokenizer from a SentencePiece model and the ids of its pieces.
 
     Args:
         path: SentencePiece model file.
         ids: dict from piece to id.
         ids_path: file with the ids, for error messages.
         num_rows: number of ids in the model.
-        start_id: id at the start of translations. Defaults to None: zeros.
+        start_id: id of the token at the start of translations. Defaults to None: a row of zeros.
 
     Raises:
         InvalidFileError: If `path` is not a SentencePiece model, the ids are not 0 to
@@ -250,7 +251,7 @@ def write_model_dir(model: PretrainedModel, path: pathlib.Path) -> pathlib.Path:
 def check_weights(model: PretrainedModel) -> None:
     """Checks that the arrays of a file are the weights that its options require.
 
-    This allocates no memory for the weights.
+    This does not allocate memory for the weights.
 
     Raises:
         InvalidFileError: If a weight is missing, unexpected, or has the wrong shape.
@@ -269,7 +270,7 @@ def check_weights(model: PretrainedModel) -> None:
         _refuse(model.weights.keys() - shapes.keys(), "is unexpected")
         for name, shape in shapes.items():
             if name in _VOCABULARY_AXES:
-                # The file has a row for every id of the other program.
+                # The file has a row for every id in the other program.
                 last_row = max(row for row in model.rows_of(name) if row is not None)
                 shape[_VOCABULARY_AXES[name]] = 1 + last_row
             received = model.weights[name].shape
@@ -285,7 +286,7 @@ def _refuse(names: Set[str], problem: str) -> None:
 
 
 def model_axis(name: str) -> int | None:
-    """Returns the axis of a weight with size `d_model`, or None."""
+    """Returns the axis of a weight that has the size `d_model`, or None."""
     *path, kind = name.split("/")
     if kind.endswith(("_embedding", "_positions")):
         return 1
@@ -317,8 +318,8 @@ def _converted(name: str, model: PretrainedModel) -> np.ndarray:
 
 
 def interleaved(d_model: int) -> np.ndarray:
-    """Returns the order of the `d_model` axis in which sines and cosines alternate, as in ours.
+    """Returns the order of the `d_model` axis in which sines and cosines alternate.
 
-    Other programs put all sines first.
+    Models of this package use this order. Other programs put all sines first.
     """
     return np.arange(d_model).reshape(2, -1).T.ravel()

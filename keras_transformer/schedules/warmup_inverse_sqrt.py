@@ -24,8 +24,10 @@ class WarmupInverseSqrt(LearningRateSchedule):
 
     Args:
         d_model: int. Width of the model.
-        warmup_steps: int. Updates until the rate peaks. Defaults to 4000, as in the paper.
-        scale: float. Factor that multiplies the learning rate. Defaults to 1, as in the paper.
+        warmup_steps: int. Number of updates until the learning rate peaks. Defaults to 4000, as in
+            the paper.
+        scale: float. Factor by which the learning rate is multiplied. Defaults to 1, as in the
+            paper.
 
     Call arguments:
         step: int scalar. The number of updates so far.
