@@ -19,7 +19,7 @@ class Dropout(keras.layers.Layer):
     Keras' layer draws a random float for each element, which takes twice as long. The rate is
     rounded to a multiple of 2^-16. The remaining elements are scaled by `1 / (1 - rate)`, with the
     rounded rate, so the expected output equals the input. On PyTorch, the layer uses Keras'
-    dropout, which is a single operation if there is no seed.
+    dropout, with the exact rate, because it is a single operation if there is no seed.
 
     Args:
         rate: float from 0 to 1. Fraction of the elements to set to 0 during training.

@@ -278,7 +278,8 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         """Creates the projection "query", "key", "value", "output" or "gate".
 
         Override it to use another layer. In `call` and in `step`, the layer is called with a matrix
-        (batch * length, width) and returns (batch * length, units).
+        (batch * length, width) and returns (batch * length, units). With an `activity_regularizer`,
+        it is called with (batch, length, width) instead, and returns (batch, length, units).
         """
         return keras.layers.Dense(
             units,

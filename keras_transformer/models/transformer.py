@@ -311,8 +311,9 @@ def named_weights(model: Transformer) -> Iterator[tuple[str, keras.Variable]]:
     such as "encoder/0/attention/query/kernel", "decoder/5/source_attention/norm/gamma",
     "encoder/1/feed_forward/hidden/bias" and "decoder/final_norm/beta". They are followed by
     "target_embedding", "source_embedding", "logits/kernel" and "logits/bias". Some options add
-    weights: "feed_forward/gate/kernel", "attention/query_norm/scale", "attention/key_norm/scale"
-    and "attention/relative_bias/embeddings". With RMS normalization, norms have only a "scale". A
+    weights: "target_positions", "source_positions", "feed_forward/gate/kernel",
+    "attention/query_norm/scale", "attention/key_norm/scale" and
+    "attention/relative_bias/embeddings". With RMS normalization, norms have only a "scale". A
     shared weight is yielded only under the first of its names.
 
     Args:
