@@ -52,9 +52,10 @@ tensorflow_model_server() {
     keras-transformer serve --servable "served/$name"
 }
 
-# `serve` has no labels.
+# `serve` has no labels, and one version.
 curl() {
     set -- "${@//8501/$PORT}"
+    set -- "${@/\/versions\/[0-9]/}"
     command curl --silent --show-error --fail --noproxy '*' "${@/\/labels\/stable/}"
 }
 
@@ -109,16 +110,18 @@ BEFORE = {
     "cp train.de ours.de",
     "docs/coming-from.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/serving.md": "mkdir models; cp -r $MODEL models/en-de; ln -s $ROOT/examples examples",
-    "docs/latency.md": "mkdir models; cp -r $MODEL models/en-de",
+    "docs/latency.md": "mkdir models; cp -r $MODEL models/en-de; "
+    "sed -n '/^```python/,/^```/{/^```/d;s/8501/'$PORT'/;p}' $ROOT/docs/latency.md "
+    "> translate_by_server.py",
     "docs/large-files.md": "mkdir models; cp -r $MODEL models/en-de; head -n 40 train.en > news.en; "
     "sed -n '/^```python/,/^```/{/^```/d;p}' $ROOT/docs/large-files.md > translate_int8.py",
     "docs/training.md": "head -n 5 test.en > new.en",
     "docs/tutorial.md": "ln -s $ROOT/examples examples; mkdir -p .venv/bin; touch "
     ".venv/bin/activate",
 }
-# A server with gRPC, a package of the benchmarks, text that readers fill in, and a program that they
+# A server with gRPC, a package of the benchmarks, text that readers fill in, and programs that they
 # save.
-CODE_ELSEWHERE = ("import grpc", "from transformers import", ", ...]", "sys.argv")
+CODE_ELSEWHERE = ("import grpc", "from transformers import", ", ...]", "sys.argv", "sys.stdin")
 
 
 def script_of(page):
