@@ -142,7 +142,7 @@ def _spaced(sentences: Parts, translations: Annotated[Tensor, "string (n,)"]) ->
 def _scripts_of(parts: Parts) -> Annotated[Tensor, "int64 (batch,)"]:
     """Returns the index of each document's main script.
 
-    The index is -1 for a document without letters of any known script. Scripts are  compared by
+    The index is -1 for a document without letters of any known script. Scripts are compared by
     bytes, so a Chinese character counts as much as three Latin letters.
     """
     texts = tf.strings.reduce_join(parts, axis=1)
