@@ -40,10 +40,10 @@ def export_ctranslate2(
 ) -> pathlib.Path:
     """Writes a CTranslate2 model with its tokenizers to `output/<version>/` and returns the path.
 
-    The directory appears only after CTranslate2 has scored test texts like the translator. Weights
-    are stored in float32, and CTranslate2 can quantize them when it loads the model. Search
-    settings are not stored. The translator's shortlist becomes a "vocabulary map", which
-    `translate_batch` applies if you pass `use_vmap=True`.
+    The directory appears only after CTranslate2 has computed the same scores for test texts as the
+    translator. Weights are stored in float32, and CTranslate2 can quantize them when it loads the
+    model. Search settings are not stored. The translator's shortlist becomes a "vocabulary map",
+    which `translate_batch` applies if you pass `use_vmap=True`.
 
     Args:
         version: Version number. Defaults to None: one more than the highest version.
@@ -87,9 +87,9 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
         config,
         "CTranslate2",
         activation=tuple(_ACTIVATIONS),
-        # CTranslate2 has no ALiBi in encoders, and all layers share the T5 biases of the first
-        # layer. `query_key_norm` is not supported, because cross-attention normalizes the queries
-        # of all heads as one vector.
+        # CTranslate2 does not support ALiBi in encoders, and all its layers share the T5 biases of
+        # the first layer. It does not support `query_key_norm`, because its cross-attention
+        # normalizes the queries of all heads as one vector.
         positions=("sinusoidal", "tensor2tensor", "learned", "rotary"),
         # CTranslate2 uses the same width for keys and values.
         value_dim=(None, key_dim),
@@ -202,7 +202,7 @@ def _set_norm(
 
 
 def _vocabulary_map(shortlist: Candidates, tokenizers: TokenizerPair) -> str:
-    """Returns a shortlist as lines of a source token, a tab and target tokens.
+    """Returns a shortlist as text, with a source token, a tab and its target tokens in each line.
 
     The target tokens of the empty source token "" are candidates for every source.
     """

@@ -69,11 +69,12 @@ def export_hugging_face(
 ) -> pathlib.Path:
     """Writes a Hugging Face model to `output/<version>/` and returns the path.
 
-    You can load the folder with `from_pretrained`. It holds float32 weights, the tokenizer, the
+    You can load the folder with `from_pretrained`. It contains float32 weights, the tokenizer, the
     search settings and a model card. A model that normalizes after each sublayer, like the paper's,
-    becomes a `MarianMTModel`. A model that normalizes first becomes a
+    is exported as a `MarianMTModel`. A model that normalizes first is exported as a
     `BlenderbotForConditionalGeneration`, which has the same layers. The folder appears only after
-    `import_model` has imported it and the imported model has scored test texts like the translator.
+    `import_model` has imported it and the imported model has computed the same scores for test
+    texts as the translator.
 
     Args:
         version: Version number. Defaults to None: one more than the highest version.
@@ -348,8 +349,8 @@ def _tokenizers(tokenizers: TokenizerPair, max_length: int) -> _Tokenizers:
     """Returns tokenizers in Hugging Face's format.
 
     A SentencePiece model that was trained with this package becomes a tokenizer.json, which works
-    without SentencePiece. The tokenizers of an imported model become the files that they were
-    imported from. `max_length` includes the end token.
+    without SentencePiece. The tokenizers of an imported model are exported as the files that they
+    were imported from. `max_length` includes the end token.
     """
     source, target = tokenizers
     if isinstance(source, PretrainedSentencePieceTokenizer) and isinstance(
@@ -434,7 +435,7 @@ def _vocabulary_json(tokenizer: PretrainedSentencePieceTokenizer) -> bytes:
 
 
 def _tokenizer_json(proto: ModelProto, normalization: Normalization) -> dict[str, Any]:
-    """Returns a `tokenizers` pipeline with the ids and texts of a SentencePieceTokenizer."""
+    """Returns a `tokenizers` pipeline that yields the ids and texts of a SentencePieceTokenizer."""
     is_bpe = proto.trainer_spec.model_type == proto.trainer_spec.BPE
     special_pieces = [proto.pieces[token_id].piece for token_id in range(4)]
     added_tokens = [
@@ -491,7 +492,7 @@ def _tokenizer_json(proto: ModelProto, normalization: Normalization) -> dict[str
 
 
 def _splitter(proto: ModelProto) -> dict[str, Any]:
-    """Returns a step that splits special tokens, tags and placeholders if a text contains them."""
+    """Returns a step that splits text that looks like a special token, a tag or a placeholder."""
     patterns = [_DIVIDED]
     for entry in proto.pieces[4:]:
         if entry.type == SentencePiece.CONTROL:

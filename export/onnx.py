@@ -31,15 +31,16 @@ def export_onnx(
 
     The tokenizer files are in the same directory. Batch size and lengths are dynamic.
 
-    The encoder takes "source", int32 (batch, source length): token ids with the end token, padded
-    with 0. It returns "source_mask", "source_keys" and "source_values", which the decoder takes.
-    The decoder also takes "token_ids", int32 (batch,), the start token in the first step and the
-    last chosen token in later steps; and the cache, "keys" and "values", float32 (layers, batch,
-    heads, length, width), with length 0 in the first step. It returns "logits", float32 (batch,
-    target_vocab_size), and the next cache, "next_keys" and "next_values".
+    The encoder accepts "source", int32 (batch, source length): token ids with the end token, padded
+    with 0. It returns "source_mask", "source_keys" and "source_values", which are inputs of the
+    decoder. The decoder also accepts "token_ids", int32 (batch,), which is the start token in the
+    first step and the last chosen token in later steps. Its remaining inputs are the cache, "keys"
+    and "values", float32 (layers, batch, heads, length, width), with length 0 in the first step.
+    The decoder returns "logits", float32 (batch, target_vocab_size), and the next cache,
+    "next_keys" and "next_values".
 
-    The directory appears only after ONNX Runtime has scored test texts like the translator.
-    Tokenizers, search and shortlist are not part of the graphs.
+    The directory appears only after ONNX Runtime has computed the same scores for test texts as the
+    translator. Tokenizers, search and shortlist are not part of the graphs.
 
     Args:
         version: Version number. Defaults to None: one more than the highest version.
@@ -73,7 +74,7 @@ def _convert(function: tf.types.experimental.GenericFunction, path: pathlib.Path
 def _convert_erfc(
     graph: tf2onnx.graph.Graph, node: tf2onnx.graph.Node, name: str, arguments: Sequence[str]
 ) -> None:
-    """Writes `Erfc`, which GELU needs, as 1 - erf(x): neither tf2onnx nor ONNX has `Erfc`."""
+    """Converts `Erfc`, which GELU needs but tf2onnx and ONNX do not support, to 1 - erf(x)."""
     one = graph.make_const(tf2onnx.utils.make_name(name), np.float32(1))
     erf = graph.make_node("Erf", node.input)
     difference = graph.make_node("Sub", [one.output[0], erf.output[0]])
@@ -142,7 +143,7 @@ def _stacked(layers: Sequence[KeyValues], *names: str) -> dict[str, Tensor]:
 
 
 def _scores(directory: pathlib.Path, translator: Translator) -> np.ndarray:
-    """Returns the log probabilities that ONNX Runtime gives `PROBES` as their own translations."""
+    """Returns ONNX Runtime's log probabilities of `PROBES` as their own translations."""
     encoder = onnxruntime.InferenceSession(directory / "encoder.onnx")
     decoder = onnxruntime.InferenceSession(directory / "decoder.onnx")
     texts = tf.constant(PROBES)

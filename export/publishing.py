@@ -18,10 +18,12 @@ from keras_transformer.model_dir.files import rename, replacing, temporary_besid
 from keras_transformer.models import Transformer
 from keras_transformer.translation import Translator
 
-# A version appears only after the exported model has scored these texts like the translator.
+# A version appears only after the exported model has computed the same scores for these texts as
+# the translator.
 PROBES = ["", "A dog runs.", "Zwei Männer 123 🙂", "b" * 300]
 # All formats support all values of these options. For any other option, a format supports only the
-# default and the values that it lists, so new options are refused at first.
+# default and the values that it lists. Other values of a new option are therefore rejected until a
+# format lists them.
 _FREE = {
     "source_vocab_size",
     "target_vocab_size",
@@ -87,7 +89,7 @@ def require_supported(
 def verify_scores(
     received: Sequence[float] | np.ndarray, translator: Translator, program: str
 ) -> None:
-    """Checks the log probabilities that an exported model gives `PROBES` as their own translations.
+    """Checks an exported model's log probabilities of `PROBES` as their own translations.
 
     Raises:
         VerificationError: The log probabilities differ from the translator's.
@@ -124,14 +126,14 @@ def publish(
     write: Callable[[pathlib.Path], None],
     card: pathlib.PurePath | None = None,
 ) -> pathlib.Path:
-    """Writes a version, which appears when it is complete, and returns its path.
+    """Writes a version and returns its path.
 
-    Until then, the directory has a name that TensorFlow Serving ignores. If `version` is None and
-    another export takes the number in the meantime, the next number is used.
+    Until the version is complete, its directory has a name that TensorFlow Serving ignores. If
+    `version` is None and another export takes its number in the meantime, the next number is used.
 
     Args:
         version: Version number. Defaults to None: one more than the highest version.
-        write: Writes the files into the empty directory that it receives.
+        write: Function that writes the files to the empty directory that it receives.
         card: Path of a Markdown file in the version. Just before the version appears, the file is
             copied to `output/README.md` with a line that names the version. Defaults to None: no
             card.
@@ -160,7 +162,7 @@ def publish(
 def _card_beside(
     path: pathlib.Path, written: pathlib.Path, card: pathlib.PurePath
 ) -> Iterator[None]:
-    """Copies a version's card to the directory that holds all versions.
+    """Copies a version's card to the directory that contains all versions.
 
     If the block fails, the previous card is restored.
     """

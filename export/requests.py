@@ -1,4 +1,4 @@
-"""Requests to a new SavedModel, to warm up a server and to verify the model."""
+"""Requests to a new SavedModel, which warm up a server and verify the SavedModel."""
 
 import contextlib
 import json
@@ -37,8 +37,8 @@ _SENTENCES = [
     "He buys bread, cheese and apples.",
     "On Sundays the library stays closed.",
 ]
-# Cover all paths through the search: a few texts form one batch; 32 texts form two batches, which
-# run in parallel and drop finished sentences.
+# These requests cover all paths through the search. A few texts form one batch. 32 texts form two
+# batches, which run in parallel and drop finished sentences.
 REQUESTS = [_SENTENCES[:1], [""], _SENTENCES * 4, [" ".join(_SENTENCES)]]
 
 
@@ -50,9 +50,9 @@ def _field(
     return {"name": name, "number": number, "label": label, **kind}
 
 
-# The parts of TensorFlow Serving's messages that a request needs. The file contains the numbers of
-# fields but not the names, and stores the entries of a map like any other messages. The tests read
-# the file with the package tensorflow-serving-api.
+# The parts of TensorFlow Serving's messages that a request needs. The file contains only the
+# numbers of fields, not their names, and stores the entries of a map as ordinary messages. The
+# tests read the file with the package tensorflow-serving-api.
 _MESSAGES = {
     "ModelSpec": [_field("signature_name", 3)],
     "Input": [_field("key", 1), _field("value", 2, ".tensorflow.TensorProto")],
@@ -110,7 +110,7 @@ _log = logging.getLogger(__name__)
 def requests_that_compile(
     translator: Translator, shapes: SearchShapes, signatures: Mapping[SignatureName, Signature]
 ) -> dict[SignatureName, list[dict[str, tf.Tensor]]]:
-    """Returns requests that compile every shape, by the names of the signatures that search."""
+    """Returns requests that compile every shape, for each signature that searches, by name."""
     return {
         name: _requests_of_shapes(translator, shapes, signature)
         for name, signature in signatures.items()
@@ -123,7 +123,7 @@ def _requests_of_shapes(
 ) -> list[dict[str, tf.Tensor]]:
     """Returns a request to a signature for each shape.
 
-    A shape that is too short for any text, because the tag fills it, has no request.
+    If a shape is too short for any text, because the tag fills it, there is no request for it.
     """
     text = " ".join(_SENTENCES * 8)
     beginnings = [text[:end] for end in range(1, len(text) + 1)]
@@ -149,7 +149,7 @@ def write_warmup_requests(
     signatures: Mapping[SignatureName, Signature],
     more: Mapping[SignatureName, Sequence[dict[str, tf.Tensor]]] | None = None,
 ) -> None:
-    """Writes `REQUESTS` for each signature to the file that TensorFlow Serving warms up with.
+    """Writes `REQUESTS` for each signature to TensorFlow Serving's warm-up file.
 
     Args:
         more: Additional requests, by signature name. Defaults to None.
@@ -175,7 +175,7 @@ def write_warmup_requests(
 def read_warmup_requests(
     saved_model: str | os.PathLike[str],
 ) -> list[tuple[str, dict[str, tf.Tensor]]]:
-    """Returns the requests that TensorFlow Serving warms up with, as signature names and inputs.
+    """Returns TensorFlow Serving's warm-up requests, as pairs of signature name and inputs.
 
     Raises:
         InvalidFileError: The file is damaged.
@@ -210,14 +210,14 @@ def verify(
 
     Small differences between numbers are accepted as rounding. Rounding can also change a close
     decision between two tokens or positions. The search then continues differently, and the final
-    score can be far from the expected score. The score therefore does not show whether rounding
-    explains a different text. Instead, the translator repeats the request up to 32 times with some
-    of its weights rounded up or down, and each value must match one of the repetitions. If at least
-    a quarter of the repetitions return a text that no other repetition returns, as happens if a
+    score can be far from the expected score. The score therefore cannot show whether a different
+    text is due to rounding. Instead, the translator repeats the request up to 32 times with some of
+    its weights rounded up or down, and each value must match one of the repetitions. If at least a
+    quarter of the repetitions return a text that no other repetition returns, as happens if a
     search repeats words in a loop, any text and any score are accepted.
 
     Args:
-        functions: The concrete functions that were saved, by signature name. They compute with the
+        functions: The concrete functions that were saved, by signature name. They run the
             translator.
         signatures: Their signatures, by the same names.
         precision: The precision of the translator. Defaults to "float32".
@@ -276,7 +276,7 @@ def _compute(function: Any, inputs: dict[str, tf.Tensor]) -> dict[str, np.ndarra
 def _differences(
     answer: dict[str, np.ndarray], expected: dict[str, np.ndarray], rounding: _Rounding
 ) -> dict[str, np.ndarray]:
-    """Returns which elements of each output differ from the expected values."""
+    """Returns masks of the elements of each output that differ from the expected values."""
     tolerance = rounding.tolerance
     differs = {}
     for key, values in expected.items():

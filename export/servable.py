@@ -1,4 +1,4 @@
-"""Exports a translator as a SavedModel that takes and returns text, for TensorFlow Serving."""
+"""Exports a translator as a SavedModel that accepts and returns text, for TensorFlow Serving."""
 
 import functools
 import hashlib
@@ -60,7 +60,7 @@ class Servable(tf.Module):
         shapes: SearchShapes | None = None,
     ) -> None:
         super().__init__()
-        # Names of the same signature share a graph.
+        # Signatures with the same function share a graph.
         chosen = {signature.function: signature for signature in signatures.values()}
         with translator.graph.untied_output(), translator.graph.compiled(shapes):
             traced = {
@@ -71,7 +71,7 @@ class Servable(tf.Module):
         self.functions = {
             name: traced[signature.function] for name, signature in signatures.items()
         }
-        # If no signature takes or returns text, the SavedModel loads without tensorflow-text.
+        # If no signature accepts or returns text, the SavedModel loads without tensorflow-text.
         self.tokenizers = []
         inputs_and_outputs = [(function.inputs, function.outputs) for function in traced.values()]
         if any(tensor.dtype == tf.string for tensor in tf.nest.flatten(inputs_and_outputs)):
@@ -97,11 +97,11 @@ def export_servable(
     facts: Facts | None = None,
     shapes: SearchShapes | None = None,
 ) -> pathlib.Path:
-    """Writes a SavedModel that takes and returns text to `output/<version>/`, and returns the path.
+    """Writes a SavedModel with text inputs and outputs to `output/<version>/` and returns the path.
 
     The directory appears only after the SavedModel, in a separate process, has returned the same
-    results as the translator for test texts. Its folder `assets.extra` contains the warm-up
-    requests of TensorFlow Serving and a model card, which is also copied to `output/README.md`.
+    results as the translator for test texts. Its folder `assets.extra` contains warm-up requests
+    for TensorFlow Serving and a model card, which is also copied to `output/README.md`.
 
     Args:
         version: Version number. Defaults to None: one more than the highest version.
@@ -111,9 +111,9 @@ def export_servable(
             "translate".
         verified: Whether to check the SavedModel before it appears. Defaults to True.
         facts: Facts for the model card. Defaults to None: all facts are unknown.
-        shapes: Shapes for which the server compiles searches. Start TensorFlow Serving with
-            `XLA_FLAG`, because it cannot load the SavedModel otherwise. Defaults to None: nothing
-            is compiled.
+        shapes: Shapes for which the server compiles searches. You must start TensorFlow Serving
+            with `XLA_FLAG`; otherwise, it cannot load the SavedModel. Defaults to None: nothing is
+            compiled.
 
     Raises:
         ConfigError: The version exists or is not positive, a signature does not exist, or

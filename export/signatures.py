@@ -1,7 +1,7 @@
-"""The signatures of a SavedModel, thin wrappers around the functions of the translator's graph.
+"""Signatures of a SavedModel, which are thin wrappers around functions of the translator's graph.
 
-The first dimension of every output is the batch, so that REST's row format works. Outputs whose
-length depends on the text are padded.
+The first dimension of every output is the batch, as the row format of the REST API requires.
+Outputs whose length depends on the text are padded.
 """
 
 import inspect
@@ -38,7 +38,7 @@ class Signature(NamedTuple):
     function: Callable[..., dict[str, Tensor]]
     # Descriptions of the outputs, by name.
     outputs: dict[str, str]
-    # Makes values of the inputs from texts.
+    # Creates values for the inputs from texts.
     example: Callable[[Sequence[str | bytes]], dict[str, Sequence[object]]] = lambda texts: {
         "text": texts
     }

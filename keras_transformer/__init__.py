@@ -3,10 +3,10 @@
 Importing this package imports neither Keras nor TensorFlow. Each public name is loaded when you
 first use it.
 
-To load files that contain our layers, losses, metrics, schedules or models, you do not need
-`custom_objects`. The classes must be registered first: import any layer or model, as in
-`from keras_transformer import EncoderLayer`, or import Keras before this package, as in
-`import keras, keras_transformer`.
+You can load files that contain our layers, losses, metrics, schedules or models without
+`custom_objects`, but the classes must be registered first. To register them, import any layer or
+model, as in `from keras_transformer import EncoderLayer`, or import Keras before this package, as
+in `import keras, keras_transformer`.
 """
 
 import importlib
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from .schedules import WarmupInverseSqrt as WarmupInverseSqrt
     from .translation import Translator as Translator
 else:
-    # Hidden from type checkers, so that they report unknown names.
+    # This function is hidden from type checkers, so that they report unknown names.
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""`python -m keras_transformer` is `keras-transformer`."""
+"""Runs the command `keras-transformer` as `python -m keras_transformer`."""
 
 from .commands.main import main
 

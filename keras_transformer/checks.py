@@ -4,8 +4,8 @@ A layer's constructor checks each argument when it sets the attribute:
 
     self.num_heads = positive_int("num_heads", num_heads)
 
-NumPy integers are converted to int. Integers passed as floats are not converted. A bool is not a
-number. With `optional=True`, None is also valid.
+NumPy integers are converted to int. A float such as 3.0 is not converted to an integer, and a bool
+is not a number. With `optional=True`, None is also valid.
 
 Configuration fields (`config/values.py`) and command options (`commands/options.py`) use the same
 checks.
@@ -237,7 +237,7 @@ def plain(value: Any) -> Any:
 
 
 def shown(value: object) -> str:
-    """Returns a value as messages show it: on a single line, and shortened if it is long."""
+    """Formats a value for messages: on a single line, and shortened if it is long."""
     return _SHORT.repr(value).replace("\n", " ")
 
 

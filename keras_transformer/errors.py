@@ -29,11 +29,11 @@ class StreamError(Error):
 
 
 class DivergedError(Error, FloatingPointError):
-    """A training run with numbers that are not finite."""
+    """A training run that produces numbers that are not finite."""
 
 
 class WorkerError(Error):
-    """A failure of processes that train a model together to connect or to keep running."""
+    """Processes that train a model together but cannot connect, or that stop running."""
 
 
 class VerificationError(Error, RuntimeError):

@@ -1,4 +1,4 @@
-"""Access to private parts of Keras, for all Keras releases that this package supports."""
+"""Accesses private parts of Keras, in all Keras releases that this package supports."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ def direct_sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
 
 
 def input_structure(model: "keras.Function | keras.Sequential") -> Any:
-    """Returns the symbolic inputs of a model, in the nest that the model takes."""
+    """Returns the symbolic inputs of a model, in the nested structure that the model accepts."""
     return model.inputs[0] if isinstance(model, keras.Sequential) else model._inputs_struct
 
 
@@ -67,7 +67,7 @@ def flash_attention_of(
 
 
 def is_compiling() -> bool:
-    """Returns whether PyTorch is compiling a graph, which reading values would break."""
+    """Returns whether PyTorch is compiling a graph. Reading values would break the graph."""
     if keras.backend.backend() != "torch":
         return False
     import torch

@@ -22,10 +22,10 @@ def implicit_mask(tensor: Tensor) -> Tensor | None:
     Keras passes masks to a layer automatically in two cases: as `mask` if the layer is called with
     a single tensor, and as `NAME_mask` for each tensor argument `NAME` if it is called with several
     tensors. In other cases, such as `inputs` together with an `attention_mask`, a layer calls this
-    function. An operation between two layers, such as `x * 2`, loses the mask.
+    function. An operation between two layers, such as `x * 2`, drops the mask.
 
-    JAX tensors cannot have the mask as an attribute, and Keras has no public function that finds
-    it.
+    Keras cannot attach the mask to a JAX tensor as an attribute, and it has no public function that
+    returns the mask.
     """
     return get_keras_mask(tensor)
 
@@ -34,8 +34,8 @@ def as_mask(name: str, mask: Any) -> Tensor | None:
     """Converts a tensor, a NumPy array or a list to a boolean tensor; returns None for None.
 
     Raises:
-        ConfigError: A floating-point mask has values other than 0 and 1, such as the -1e9 that
-            other libraries add to scores. Only checked if the values are known.
+        ConfigError: A floating-point mask contains values other than 0 and 1, such as the -1e9 that
+            other libraries add to scores. This is only checked if the values are known.
     """
     if mask is None:
         return None
@@ -72,7 +72,7 @@ def as_numbers(name: str, values: Any, rule: str) -> Any:
 
 
 def known_values(tensor: Any) -> np.ndarray | None:
-    """Returns the values of a tensor, or None if they are unknown, as while tracing a graph."""
+    """Returns the values of a tensor, or None if they are unknown, as in a graph being traced."""
     if keras.utils.is_keras_tensor(tensor) or is_compiling():
         return None
     try:
@@ -151,6 +151,6 @@ def _with_batch_axis(mask: Tensor) -> Tensor:
 
 
 def combine(*masks: Tensor | None) -> Tensor | None:
-    """Returns the logical and of masks, which are broadcast, or None if all masks are None."""
+    """Returns the logical AND of masks, which are broadcast, or None if all masks are None."""
     given = [ops.cast(mask, "bool") for mask in masks if mask is not None]
     return functools.reduce(ops.logical_and, given) if given else None

@@ -89,7 +89,7 @@ def script_of_character(character: str) -> str | None:
 
 
 def count_scripts(texts: Iterable[str]) -> Counter[str]:
-    """Counts the letters of texts by their scripts.
+    """Counts the letters of texts by script.
 
     Example:
         >>> count_scripts(["An ёж", "a"])
@@ -145,7 +145,7 @@ def main_script(texts: Iterable[str]) -> str | None:
     if kana and kana >= _LEAST_SHARE_OF_KANA * (kana + counts["Hani"]):
         weights["Jpan"] = sum(weights.pop(script, 0) for script in ("Hani", "Hira", "Kana"))
     else:
-        # A few kana do not make a Chinese text Japanese.
+        # A Chinese text that contains a few kana is not Japanese.
         weights.pop("Hira", None)
         weights.pop("Kana", None)
     return max(weights, key=lambda script: weights[script], default=None)

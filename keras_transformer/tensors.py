@@ -1,7 +1,8 @@
-"""Types for annotations of tensors, and functions for sizes that are only known at run time.
+"""Types for tensor annotations, and functions for sizes that are only known at run time.
 
-An annotation gives the dtype and the shape of a tensor: `Annotated[Tensor, "int (batch, length)"]`.
-If there is no dtype before the shape, the tensor is floating point.
+An annotation specifies the dtype and the shape of a tensor, as in
+`Annotated[Tensor, "int (batch, length)"]`. If there is no dtype before the shape, the tensor is
+floating point.
 """
 
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ def last_size(tensor: Tensor) -> Dimension:
 
 
 def reshape_inferring(tensor: Tensor, shape: Sequence[Dimension]) -> Tensor:
-    """Computes `keras.ops.reshape`, but lets the backend infer a size that is not static.
+    """Reshapes a tensor like `keras.ops.reshape`, but lets the backend infer a dynamic size.
 
     Computing this size would add up to four small operations to a graph.
     """

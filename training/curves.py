@@ -31,7 +31,7 @@ _TEMPLATE = pathlib.Path(__file__).with_name("curves_page.html")
 
 
 def read_log(model_dir: ModelDir) -> list[dict[str, float]]:
-    """Reads the numbers of each validation by name, such as `step` and `val_perplexity`.
+    """Reads the values of each validation by name, such as `step` and `val_perplexity`.
 
     Raises:
         ConfigError: The directory is not a model directory, or has no log.
@@ -46,7 +46,7 @@ def read_log(model_dir: ModelDir) -> list[dict[str, float]]:
     with io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file, restval="")
         try:
-            # Values that a validation did not measure are empty.
+            # The field of a value that a validation did not measure is empty.
             rows = [
                 {name: float(value) for name, value in row.items() if value != ""} for row in reader
             ]

@@ -17,7 +17,7 @@ from keras_transformer.config.yaml_file import parse_value, read_sections, yaml_
 from keras_transformer.errors import ConfigError, naming_source
 from keras_transformer.model_dir import ModelDir
 
-# You may change these options of a model that training starts from.
+# These options may differ from those of the model that training starts from.
 _RATES = ("dropout", "attention_dropout", "activation_dropout")
 # These sizes follow from the section `tokenizer`.
 VOCAB_SIZES = ("source_vocab_size", "target_vocab_size")
@@ -75,7 +75,7 @@ def naming_origins(
     overrides: Sequence[str] = (),
     init_from: ModelDir | None = None,
 ) -> Iterator[None]:
-    """Adds the origins of values to the message of a ConfigError about them.
+    """Adds the origin of each value to the message of a ConfigError about configuration keys.
 
     The arguments are the same as for `load_recipe`.
     """
@@ -146,7 +146,7 @@ def _shown(override: str) -> str:
 
 
 def recipe_of(config: Config) -> str:
-    """Returns a recipe with every key as YAML, which `load_recipe` reads."""
+    """Returns a recipe with every key, as YAML that `load_recipe` can read."""
     sections = dataclasses.asdict(config)
     for name in VOCAB_SIZES:
         del sections["model"][name]

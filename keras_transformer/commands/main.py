@@ -1,7 +1,7 @@
-"""The command line, which runs a command and prints errors as a single line.
+"""Command line, which runs a command and prints an error as a single line.
 
-Commands import nothing heavy before their arguments are checked, so that `--help` and most mistakes
-are fast.
+Commands do not import large packages before their arguments are checked, so `--help` and most error
+messages appear quickly.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     occupy_closed_streams()
     show_log()
     options = _parse(arguments)
-    # Otherwise, TensorFlow logs its CPU kernels and missing GPUs.
+    # Otherwise, TensorFlow would log its CPU kernels and missing GPUs.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         check_options(options)
@@ -111,7 +111,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _list_of_commands() -> str:
-    """Returns the commands with summaries by group, because argparse has no groups of commands."""
+    """Returns the commands with summaries, by group. argparse itself cannot group commands."""
     lines = []
     for title, commands in GROUPS.items():
         lines += ["", f"{title}:"]

@@ -25,7 +25,7 @@ from ..config import search_options
 from ..config.values import BLEU_TOKENIZERS, Precision, PrecisionOrAuto, tag
 from ..errors import ConfigError, StreamError
 
-# A function that takes the name and the value of an option, and returns the value or raises a
+# A function that accepts the name and the value of an option, and returns the value or raises a
 # ConfigError.
 Check = Callable[[str, Any], Any]
 
@@ -117,7 +117,7 @@ class Parser(argparse.ArgumentParser):
     _group: argparse._ArgumentGroup | None = None
 
     def __init__(self, **arguments: Any) -> None:
-        # Reject prefixes of options, which may be typing errors or become ambiguous later.
+        # Reject abbreviated options, which may be typos or become ambiguous later.
         super().__init__(**arguments, allow_abbrev=False)
         self.checks: dict[str, Check] = {}
         self.set_defaults(checks=self.checks)
@@ -147,8 +147,8 @@ class Parser(argparse.ArgumentParser):
 
         Args:
             name: name of the option, such as "--model-dir".
-            check: function that takes the name and the value of the option, such as `positive_int`.
-                `check_options` calls it after all options are parsed.
+            check: function that accepts the name and the value of the option, such as
+                `positive_int`. `check_options` calls it after all options are parsed.
             metavar: name of the value in the help.
             help: description of the option.
             type: type of the value: `str`, `int` or `float`. Defaults to `str`.
@@ -186,7 +186,7 @@ class Parser(argparse.ArgumentParser):
         check: Check = input_text,
         metavar: str = "FILE",
     ) -> None:
-        """Adds an option for paths, by default of text files, which can be repeated."""
+        """Adds an option for one or more paths, by default of text files. It can be repeated."""
         self.add_option(name, check, metavar, help, nargs="+", action="extend", required=required)
 
     def add_json(self) -> None:
@@ -259,7 +259,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--tokenize", choices=BLEU_TOKENIZERS, help=help)
 
     def add_precision(self, help: str | None = None) -> None:
-        """Adds the precision. It defaults to "auto", or to "float32" if `help` is given."""
+        """Adds `--precision`. It defaults to "auto", or to "float32" if `help` is given."""
         help_for_auto = (
             "auto is bfloat16 on CPUs with AMX and on GPUs of compute capability 8.0 and later, "
             "otherwise float32; "

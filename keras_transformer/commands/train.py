@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..model_dir import ModelDir
 
 
-# Limited because TensorFlow takes a while to set up each virtual CPU.
+# The number is limited, because TensorFlow takes a while to set up each virtual CPU.
 _num_devices = functools.partial(positive_int, at_most=64)
 
 
@@ -33,7 +33,7 @@ def _valid_fraction(name: str, value: float) -> float:
 
 
 def _add_text_options(parser: Parser) -> None:
-    """Adds the options for the text and for the configuration, which has filters for the text."""
+    """Adds options for the text and for the configuration, which contains filters for the text."""
     with parser.group("training text", "Use --source and --target, or --pairs, or --tfds."):
         help = (
             "sentences, one per line; .gz, .xz and .zst files are decompressed; a pattern in "

@@ -1,4 +1,4 @@
-"""Loads the trained model of a command, and translates or scores lines of text in blocks."""
+"""Loads the trained model for a command, and translates or scores lines of text in blocks."""
 
 import argparse
 import contextlib
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class Trained(NamedTuple):
-    """A trained model before TensorFlow is loaded."""
+    """A trained model with the options of a command, before TensorFlow is loaded."""
 
     model_dir: "ModelDir"  # A directory with weights.
     config: Config
@@ -45,7 +45,8 @@ class Trained(NamedTuple):
 def read_trained(path: str, options: argparse.Namespace) -> Trained:
     """Reads the configuration of a model directory and applies the options of a command.
 
-    Terms are added to the terms in the configuration. Other options replace its values.
+    Terms from the options are added to the terms in the configuration. Other options replace its
+    values.
     """
     from ..model_dir import ModelDir
     from ..model_dir.directory import require_fitting
@@ -229,7 +230,7 @@ def log_truncated(
 
 
 class UnknownCharacters:
-    """Warning, logged once, if most letters of a text are not in the source vocabulary."""
+    """Logs a warning, only once, if most letters of a text are not in the source vocabulary."""
 
     def __init__(self, translator: "Translator") -> None:
         from ..tokenizers.normalization import normalize_text
@@ -240,7 +241,7 @@ class UnknownCharacters:
         self._has_warned = False
 
     def look_for(self, texts: Iterable[str | bytes], first: int, file: str = "") -> None:
-        """Checks texts, numbered from `first`, and logs a warning for the first match."""
+        """Checks texts, numbered from `first`, and logs a warning about the first such text."""
         from ..scripts import main_script, name_of_script
 
         if self._has_warned:

@@ -147,7 +147,7 @@ def run_translate(options: argparse.Namespace) -> None:
 
 
 def _require_uncompressed(path: str) -> None:
-    """Raises a ConfigError for compressed files, because their bytes would be translated."""
+    """Raises a ConfigError for a compressed file, because its bytes would be translated as text."""
     for suffix, program in ((".gz", "gzip"), (".xz", "xz"), (".zst", "zstd")):
         if path.endswith(suffix):
             raise ConfigError(
@@ -167,7 +167,8 @@ def _prefixes(file: BinaryIO, path: str) -> Iterator[bytes]:
             # Leave room for a byte order mark and a line end.
             line = file.readline(MAX_LINE_BYTES + 6)
         except OSError as error:
-            # An OSError while writing translations would be reported for standard output.
+            # Prefixes are read while translations are written, so an OSError would be reported for
+            # the output.
             raise InvalidFileError(f"{path}: {error.strerror}") from None
         if not line:
             return

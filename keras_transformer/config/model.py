@@ -1,4 +1,4 @@
-"""The section `model`, and the choice of layers and heads for attention pictures."""
+"""The section `model`, and the selection of layers and heads for attention pictures."""
 
 import dataclasses
 import functools
@@ -21,7 +21,7 @@ from ..checks import (
 from ..errors import ConfigError
 from .values import REQUIRED, check_fields, checked, from_dict
 
-# Limits the total size, so that a typing error does not allocate terabytes.
+# Limits the total size, so that a typo does not allocate terabytes.
 MAX_PARAMETERS = 10_000_000_000
 # The graph has operations for each layer. Building a thousand layers takes minutes.
 MAX_LAYERS = 1000
@@ -93,8 +93,8 @@ class TransformerConfig:
             help on small corpora. Defaults to 0.
         activation_dropout: float. Dropout rate inside the feed-forward network, 0 in the paper. 0.1
             may help on small corpora. Defaults to 0.
-        activation: str. Name of the Keras activation inside the feed-forward network. It must keep
-            the width. Defaults to "relu".
+        activation: str. Name of the Keras activation inside the feed-forward network. It must not
+            change the width. Defaults to "relu".
         norm_first: bool. Whether to normalize before each sublayer (pre-norm) instead of after the
             residual sum (post-norm), as in the paper. Pre-norm makes training more reliable for
             deep models and short training runs. Defaults to False.
@@ -106,8 +106,8 @@ class TransformerConfig:
         tie_embeddings: str. Weights to share (section 3.4): "none"; "target", the decoder's
             embedding and the output projection; or "all", which adds the encoder's embedding and
             requires the same vocabulary for both languages. Defaults to "all".
-        epsilon: float. Added to the variance or to the mean square in normalization, at most 1.
-            Defaults to 1e-6.
+        epsilon: float. Small constant that normalization adds to the variance or to the mean
+            square, at most 1. Defaults to 1e-6.
         attention_bias: bool. Whether the attention projections have biases. The paper does not use
             them. Defaults to False.
         logits_bias: bool. Whether the output projection has a bias. The paper does not use it.
@@ -160,7 +160,7 @@ class TransformerConfig:
     norm_first: bool = checked(False, boolean)
     positions: PositionKind = checked("sinusoidal", one_of, choices=get_args(PositionKind))
     tie_embeddings: str = checked("all", one_of, choices=("none", "target", "all"))
-    # Catches 1e6 instead of 1e-6, with which normalization would return zeros.
+    # Catches 1e6 instead of 1e-6, which would make normalization return zeros.
     epsilon: float = checked(1e-6, positive_float, at_most=1)
     attention_bias: bool = checked(False, boolean)
     logits_bias: bool = checked(False, boolean)
@@ -292,7 +292,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class AttentionView:
-    """Choice of layers and heads for an attention picture. Layers and heads count from 1.
+    """Selection of layers and heads, numbered from 1, for an attention picture.
 
     Args:
         kind: str. "cross", from the translation to the source; "encoder", from the source to

@@ -126,17 +126,17 @@ class DecodingConfig:
             vocabulary. Defaults to None: no tag.
         placeholders: bool. Whether to copy URLs, e-mail addresses, `{names}`, formats such as `%s`
             and tags such as `<b>` from the source to the translation unchanged, each exactly once.
-            This covers the first eight in a text. In training text, a placeholder token replaces
-            every such item that occurs on both sides of a pair, so that the model learns where it
-            belongs. Defaults to False.
+            This applies to the first eight such items in a text. In training text, a placeholder
+            token replaces every such item that occurs on both sides of a pair, so that the model
+            learns where it belongs. Defaults to False.
         keep: list of str or None. Additional terms to copy, where they are whole words. Requires
             `placeholders=True`. Defaults to None.
         placeholder_patterns: list of str or None. Regular expressions in RE2 syntax for additional
             text to copy, such as `%[0-9]+` and `#[a-z]+#`. Requires `placeholders=True`. Defaults
             to None.
-        terms: dict or None. Maps at most 5,000 terms to their translations. A model that was
-            trained with `data.terms` is asked to use these translations where the terms are whole
-            words. Defaults to None.
+        terms: dict or None. Maps at most 5,000 terms to their translations. Wherever a term is a
+            whole word, the model is asked to use its translation. Requires a model that was trained
+            with `data.terms`. Defaults to None.
 
     Raises:
         ConfigError: If a value is invalid.
@@ -199,9 +199,9 @@ class TrainingConfig:
             `data.augment`, and terms with `data.terms`. Each epoch is a copy of the training text
             on disk. Defaults to 16.
         consistency: float. α of R-Drop (Liang et al. 2021): each batch passes through the model
-            twice with different dropout, and a loss term draws the two predictions together. Use it
-            for small corpora. Training takes twice as long. Defaults to 0: one pass, as in the
-            paper.
+            twice with different dropout, and a loss term brings the two predictions closer
+            together. Use it for small corpora. Training takes twice as long. Defaults to 0: one
+            pass, as in the paper.
         guided_alignment: float. Weight of the guided alignment loss, such as 0.1 (Garg et al.
             2019). It trains the first head of the decoder's last layer to attend to the source
             token that each target token translates, as found by IBM Model 1 in the training text.
@@ -217,7 +217,7 @@ class TrainingConfig:
         precision: str. "float32"; "bfloat16" or "float16", both mixed precision with float32
             weights; or "auto", which is bfloat16 on CPUs with AMX and on GPUs of compute capability
             8.0 and later, float16 on GPUs of compute capability 7.0 to 7.9, and float32 otherwise.
-            In float16, loss scaling keeps gradients within the range of the numbers. If a gradient
+            In float16, loss scaling keeps gradients within the range of the format. If a gradient
             still overflows, the step counts but does not change the weights. Defaults to "auto".
         validate_every: int. Number of steps between validations. Each validation saves a checkpoint
             and the state for resuming the run, so a crash costs at most this many steps. Defaults
@@ -225,9 +225,9 @@ class TrainingConfig:
         validate_by: str. Score that ranks checkpoints: "perplexity", or "bleu", which translates
             the validation text by greedy search. BLEU needs 4-grams: if the references of the
             validation text have fewer than 250, as in lists of phrases and small texts, perplexity
-            ranks all checkpoints. If the translations of a checkpoint match fewer than 25, it ranks
-            behind those that match more. Perplexity also breaks ties in BLEU. The log says when
-            perplexity decides. Defaults to "perplexity".
+            ranks all checkpoints. If the translations of a checkpoint match fewer than 25, the
+            checkpoint ranks below those that match more. Perplexity also breaks ties in BLEU. The
+            log says when perplexity decides. Defaults to "perplexity".
         bleu_tokenizer: str or None. sacreBLEU tokenizer for the BLEU of `validate_by`: "13a",
             "intl", "zh", "ja-mecab", "ko-mecab", "char", "spm", "flores101", "flores200" or "none".
             A resumed run keeps its tokenizer. Defaults to None: chosen by the script of the
@@ -320,7 +320,7 @@ def _are_scripts(names: list[str]) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class AugmentConfig:
-    """Augmentation of the training text with other forms, so that the model can translate them.
+    """Augmentation of the training text with other forms, which the model learns to translate.
 
     Each field is the share of pairs to change, from 0 to 1. The pairs and their changes are drawn
     anew in each of `training.subword_samples` epochs. At most one of the three case changes applies
@@ -397,7 +397,7 @@ class DataConfig:
         normalize: str or None. Unicode normalization (UAX #15) of every text, in training and
             translation: "nfc", "nfkc" or "none". "nfc" joins a letter and its accents into one
             character, as most programs write them. "nfkc" also replaces half-width and full-width
-            forms, ligatures and circled numbers by plain characters, so that translations do not
+            forms, ligatures and circled numbers with plain characters, so that translations do not
             contain them. "none" leaves text unchanged. Spans of placeholders are never changed.
             Defaults to None: a new model uses "nfc", and a training run that is resumed or starts
             from a model uses that model's normalization.
@@ -423,8 +423,8 @@ class DataConfig:
         remove_copies: bool. Whether to remove pairs whose target equals their source. Defaults to
             False.
         remove_duplicates: bool. Whether to remove repeated pairs, with the same source and the same
-            target as an earlier pair. Takes 8 bytes of memory per pair, and briefly twice as much.
-            Defaults to False.
+            target as an earlier pair. This takes 8 bytes of memory per pair, and twice as much for
+            a short time. Defaults to False.
         augment: AugmentConfig. Augmentation of the training text. Defaults to no augmentation.
 
     Raises:

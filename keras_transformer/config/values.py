@@ -79,7 +79,8 @@ def source_language(languages: str) -> str:
     return languages.partition("-")[0]
 
 
-# A tag is a special piece of the vocabulary in front of a source, such as the target language.
+# A tag is a special piece of the vocabulary that precedes a source and names, for example, the
+# target language.
 _NAME = r"[A-Za-z0-9_.:@=+-]{1,50}"
 # The special pieces of every vocabulary and the byte pieces are not tags.
 _TAG = rf"<(?!(pad|unk|start|s|0x[0-9A-F]{{2}})>){_NAME}>|>>{_NAME}<<"
@@ -120,8 +121,8 @@ def checked(default: Default, check: Callable[..., Any], **arguments: Any) -> De
         key_dim: int | None = checked(None, positive_int, optional=True)
 
     Args:
-        check: function of a name and a value, usually from `checks.py`. It returns the value or
-            raises a ConfigError.
+        check: function that accepts a name and a value, usually from `checks.py`. It returns the
+            value or raises a ConfigError.
         **arguments: additional arguments of the check.
     """
     check = functools.partial(check, **arguments)
@@ -145,7 +146,7 @@ def check_fields(instance: "DataclassInstance", section: str) -> None:
 
 
 def section_of(sections: Mapping[str, object], name: str) -> Any:
-    """Returns a section as a mapping. An empty or missing section, None in YAML, has no keys."""
+    """Returns a section as a mapping, which is empty if the section is missing or None in YAML."""
     values = sections.get(name)
     return {} if values is None else values
 
@@ -153,7 +154,7 @@ def section_of(sections: Mapping[str, object], name: str) -> Any:
 def from_dict(cls: type[Section], values: Mapping[str, object], section: str = "") -> Section:
     """Creates a configuration or one of its sections from nested mappings.
 
-    An empty or missing section has its defaults.
+    An empty or missing section gets its default values.
 
     Raises:
         ConfigError: If a key is unknown (the message suggests the nearest key) or missing, or a

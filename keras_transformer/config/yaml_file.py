@@ -95,7 +95,7 @@ _Dumper.add_representer(str, _represent_text)
 def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Reads the mapping in a YAML file without checking its keys.
 
-    An empty file is an empty mapping.
+    If the file is empty, the mapping is empty.
     """
     try:
         values = _parse(_read(path))
@@ -111,8 +111,8 @@ def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
 def lines_of_keys(path: str | os.PathLike[str]) -> dict[str, int]:
     """Returns the line of each key in a file that `read_sections` has read.
 
-    Keys have full names such as "model.d_model". The result is empty if the file, such as a pipe,
-    cannot be read again.
+    Keys are full names, such as "model.d_model". The result is empty if the file cannot be read
+    again, for example if it is a pipe.
     """
     lines: dict[str, int] = {}
 

@@ -17,8 +17,8 @@
     NAME.sha256                           checksum of a binary file or a tokenizer file
     .train.lock                           lock file with the process that trains in the directory
 
-Files are written under a temporary name and then renamed, so they are never incomplete. Loading
-runs no code from the directory.
+Files are written under a temporary name and then renamed, so they are never incomplete. Loading a
+model does not run any code from the directory.
 """
 
 import collections
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from ..models import Transformer
 
 _log = logging.getLogger(__name__)
-# Raise this number when releases cannot read each other's model directories.
+# Increase this number when releases cannot read each other's model directories.
 _FORMAT_VERSION = 2
 # Files in the list above, and folders in which every file belongs to the model directory.
 _FILES = re.compile(
@@ -76,7 +76,7 @@ _CONTAINER_LIMITS = (
 
 
 class ModelDir:
-    """A model directory. It does not have to exist, and any file may be missing."""
+    """A model directory. The directory does not have to exist, and any file may be missing."""
 
     def __init__(self, path: "str | os.PathLike[str] | ModelDir") -> None:
         self.path: pathlib.Path = path.path if isinstance(path, ModelDir) else pathlib.Path(path)
@@ -118,7 +118,7 @@ class ModelDir:
         return locked(self.lock_path, "another training run uses this directory")
 
     def has_as_file(self, path: str | os.PathLike[str]) -> bool:
-        """Returns whether a path, in any spelling, is or would be a file of this directory."""
+        """Returns whether a path, however written, is or would be a file of this directory."""
         # If the path is a link, check both the link and its target.
         folder, name = os.path.split(os.path.abspath(path))
         spellings = (os.path.join(os.path.realpath(folder), name), os.path.realpath(path))
@@ -129,7 +129,7 @@ class ModelDir:
                 return True
         if not os.path.exists(path):
             return False
-        # A hard link, or the target of a link in the directory.
+        # The path may be a hard link, or the target of a link in the directory.
         own = [file for file in self.path.glob("*") if _is_own_name(file.name)]
         own += [file for folder in _FOLDERS for file in (self.path / folder).rglob("*")]
         return any(file.exists() and os.path.samefile(file, path) for file in own)
@@ -236,17 +236,17 @@ class ModelDir:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def write_evaluation(self, text: str, scores: Mapping[str, str]) -> None:
-        """Writes the scores of the weights, which model cards show.
+        """Writes the evaluation scores of the weights, which model cards show.
 
         Args:
             text: description of the test set and the search options.
-            scores: dict from score to signature.
+            scores: dict that maps each score to its signature.
         """
         values = {"weights_sha256": self.weights_sha256(), "text": text, "scores": dict(scores)}
         content = json.dumps(values, indent=2, ensure_ascii=False) + "\n"
         try:
             with replacing(self.evaluation_path) as temporary:
-                # The text has a file name, which may not be UTF-8.
+                # The text contains a file name, which may not be UTF-8.
                 temporary.write_text(content, "utf-8", "replace")
         except OSError as error:
             _log.warning(f"{error}; model cards will not show the scores")
@@ -351,8 +351,8 @@ def _shapes(path: pathlib.Path) -> list[tuple[int, ...]]:
 
     with _naming_damage(path), h5py.File(path) as file:
         shapes = []
-        # The file of a compiled model also has the optimizer, outside of this group. h5py's
-        # `visit` takes cubic time in the depth and does not show links.
+        # The file of a compiled model also contains the optimizer, outside this group. h5py's
+        # `visit` takes time that is cubic in the depth, and does not report links.
         waiting = [("layers", file, "layers")] if "layers" in file else []
         seen = set()
         while waiting:
@@ -391,7 +391,7 @@ def _naming_damage(path: pathlib.Path) -> Iterator[None]:
 
 
 def _is_array_of_numbers(item: "h5py.Dataset") -> bool:
-    """Returns whether a dataset has numbers that Keras can load and that are in the same file.
+    """Returns whether a dataset contains numbers, stored in the same file, that Keras can load.
 
     Keras would read text and records in full before it rejects them.
     """

@@ -31,7 +31,7 @@ _TEMPORARY = ".writing-"
 _MAX_CHECKSUM_BYTES = 2**16
 # Limit for shortlists, which are compressed. Training states are not compressed.
 _MAX_UNPACKED_BYTES = 2**28
-# Errors of NumPy, h5py, zipfile and json for damaged files.
+# Errors that NumPy, h5py, zipfile and json raise for damaged files.
 UNREADABLE = (
     OSError,
     EOFError,
@@ -52,7 +52,7 @@ UNREADABLE = (
 def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """Yields a temporary path that replaces `path` if the block ends without an error.
 
-    On an OSError, whose message names `path`, the file at `path` is unchanged.
+    If writing raises an OSError, its message names `path`, and the file at `path` is unchanged.
     """
     path = pathlib.Path(path)
     with temporary_beside(path) as temporary:
@@ -236,7 +236,7 @@ def locked(path: pathlib.Path, task: str) -> Iterator[None]:
 def naming_errors(
     path: str | os.PathLike[str], temporary: pathlib.Path | None = None
 ) -> Iterator[None]:
-    """Names `path` in an OSError that names no file or the temporary file."""
+    """Makes an OSError name `path` if it names the temporary file or no file."""
     try:
         yield
     except OSError as error:

@@ -79,8 +79,9 @@ def choose_precision(
     The choice does not depend on timing, so the same machine with the same settings always uses the
     same precision. CPUs use bfloat16 if they have instructions for bfloat16 matrix products
     (Intel AMX). Vector instructions for bfloat16 (AVX-512) are not enough, because conversions
-    between operations cost about as much as they gain. GPUs use bfloat16 or float16 according to
-    their compute capability. float16 is only used for training, which has loss scaling.
+    between operations take about as much time as the instructions save. GPUs use bfloat16 or
+    float16 according to their compute capability. float16 is only used for training, where loss
+    scaling is available.
 
     Returns:
         A tuple of the precision and the reason for the choice.
@@ -106,7 +107,8 @@ def _precision_of_gpu(
 ) -> tuple[Literal["float32", "bfloat16", "float16"], str]:
     """Chooses the precision for a compute capability.
 
-    NVIDIA GPUs support bfloat16 matrix products from 8.0 (Ampere) and float16 from 7.0 (Volta).
+    NVIDIA GPUs support bfloat16 matrix products from compute capability 8.0 (Ampere), and float16
+    products from 7.0 (Volta).
     """
     capability = f"compute capability {major}.{minor}"
     if major >= 8:

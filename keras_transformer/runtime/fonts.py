@@ -13,9 +13,9 @@ _CJK = frozenset({"Hani", "Hira", "Kana", "Hang"})
 def font_families(texts: Iterable[str]) -> list[str]:
     """Returns font families with which matplotlib can draw the texts.
 
-    The first family is matplotlib's default, followed by installed fonts for characters that the
-    default lacks. If no installed font has a character, a warning names a Debian package to
-    install.
+    The first family is matplotlib's default. It is followed by installed fonts for characters that
+    the default font lacks. If no installed font contains a character, a warning names a Debian
+    package to install.
 
     Example:
         >>> font_families(["A dog", "Пёс"])

@@ -1,4 +1,4 @@
-"""Imports of optional packages, including TensorFlow, that pip installs with extras."""
+"""Imports optional packages, including TensorFlow, which pip installs with extras."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ EXTRAS = {
 
 
 def how_to_install(extra: str) -> str:
-    """Returns instructions to install an extra from a clone, because there is no PyPI package."""
+    """Returns how to install an extra from a clone, because there is no package on PyPI."""
     return f"in your clone of the repository, run pip install -e '.[{extra}]'"
 
 

@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 _log = logging.getLogger(__name__)
 _PACKAGE_LOG = logging.getLogger("keras_transformer")
 
-# Leaves a few seconds between updates, so that the log has a line at least every half minute.
+# Leaves a margin of a few seconds, so that the log has a line at least every half minute.
 _SECONDS_PER_LINE = 20.0
 _SECONDS_PER_REFRESH = 0.5
 
@@ -87,9 +87,10 @@ def counted(number: int, noun: str) -> str:
 class ProgressBar:
     """Progress of a task while a `with` block runs.
 
-    On a terminal, this is a bar, which disappears at the end. There is no bar if the log level is
-    above warnings. Elsewhere, progress is logged after every 20 seconds without a line in the log.
-    A separate thread updates the bar or the log, so that updates do not wait for the task.
+    On a terminal, progress is shown as a bar, which disappears at the end. There is no bar if the
+    log level is above warnings. Elsewhere, progress is logged whenever the log has had no line for
+    20 seconds. A separate thread updates the bar or the log, so that updates do not wait for the
+    task.
 
     Args:
         task: description of the task.
@@ -132,7 +133,7 @@ class ProgressBar:
 
     def _show_on_terminal(self) -> None:
         global _bar
-        # A local import, so that `--help` stays fast.
+        # Import tqdm here, so that `--help` stays fast.
         import tqdm
 
         # tqdm fills in the fields in braces.

@@ -16,7 +16,8 @@ from ..errors import StreamError
 # Maximum size of a line without its line break, so that an endless line does not fill the memory.
 MAX_LINE_BYTES = 2**20
 _BYTES_PER_READ = 2**16
-# A writer that pauses this long is assumed to wait for an answer. The delay is too short to notice.
+# A writer that pauses for this long is assumed to be waiting for an answer. The delay is too short
+# to notice.
 _SECONDS_OF_PAUSE = 0.02
 
 
@@ -51,7 +52,7 @@ def standard_input() -> BinaryIO:
 def arriving_lines(
     most: int, file: BinaryIO | None = None, name: str = "standard input"
 ) -> Iterator[list[bytes]]:
-    r"""Yields blocks of the lines that have arrived when the writer pauses.
+    r"""Yields lines in blocks, each with the lines that have arrived when the writer pauses.
 
     Lines do not include "\n". If the input is a file on disk, or the writer does not pause, blocks
     have `most` lines, or fewer if the lines are long.

@@ -1,1 +1,1 @@
-"""Local server to try a model, with a web page and the REST API of TensorFlow Serving."""
+"""Local server for trying out a model, with a web page and the REST API of TensorFlow Serving."""

@@ -1,6 +1,6 @@
-"""Local server to try a model, in one process on the loopback interface.
+"""Local server for trying out a model, in a single process on the loopback interface.
 
-It has the REST API of TensorFlow Serving, https://www.tensorflow.org/tfx/serving/api_rest.
+It provides the REST API of TensorFlow Serving, https://www.tensorflow.org/tfx/serving/api_rest.
 """
 
 import base64
@@ -108,7 +108,7 @@ class RestApi(NamedTuple):
 
     Attributes:
         name: name of the model in URL paths.
-        signatures: dict from name to signature.
+        signatures: dict that maps names to signatures.
         max_rows: maximum number of rows in a request.
         version: version of the SavedModel, or 1 for a model directory.
     """
@@ -328,8 +328,8 @@ def make_server(api: RestApi, port: int) -> http.server.ThreadingHTTPServer:
     Port 0 selects any free port. `GET /` returns a page with a text box, which uses the signatures
     `translate_n_best` and `align`. All other paths follow the REST API of TensorFlow Serving.
 
-    Small requests have one queue and large requests another, so a small request never waits for a
-    large request. If more than `MAX_WAITING` requests wait in a queue, or there are more than
+    Small and large requests have separate queues, so a small request never waits for a large
+    request. If more than `MAX_WAITING` requests wait in a queue, or there are more than
     `MAX_CONNECTIONS` connections, the server returns 503 Service Unavailable.
     """
     handler = type("Handler", (_Handler,), {"api": api, "small": _Queue(), "large": _Queue()})

@@ -11,12 +11,13 @@ from ..tensors import Tensor
 Normalization = Literal["none", "nfc", "nfkc"]
 
 # Maximum factor by which normalization reduces the number of bytes. NFKC turns a mathematical
-# letter of four bytes into a plain letter of one byte. NFC reaches three, for Korean syllables.
+# letter of four bytes into a plain letter of one byte. The maximum for NFC is three, for Korean
+# syllables.
 LARGEST_SHRINKAGE = 4
 
 
 def normalize_text(text: str, normalization: Normalization) -> str:
-    """Returns a text with Unicode normalization."""
+    """Applies Unicode normalization to a text."""
     if normalization == "none":
         return text
     return unicodedata.normalize("NFC" if normalization == "nfc" else "NFKC", text)
@@ -25,7 +26,7 @@ def normalize_text(text: str, normalization: Normalization) -> str:
 def normalize_texts(
     texts: Annotated[Tensor, "string, of any shape"], normalization: Normalization
 ) -> Tensor:
-    """Returns texts with Unicode normalization, inside the graph. They must be valid UTF-8."""
+    """Applies Unicode normalization to texts, which must be valid UTF-8, inside the graph."""
     if normalization == "none":
         return texts
     return tf_text.normalize_utf8(texts, "NFC" if normalization == "nfc" else "NFKC")

@@ -1,4 +1,4 @@
-"""Replaces spans that must stay unchanged by placeholders, inside the TensorFlow graph.
+"""Replaces spans that must stay unchanged with placeholders, inside the TensorFlow graph.
 
 A vocabulary ends with `NUM_PLACEHOLDERS` pieces that never occur in segmented text. During
 translation, they replace URLs, e-mail addresses, formats, tags and given terms.
@@ -38,7 +38,7 @@ _EMAIL = (
     rf"@[{_LETTERS}0-9\-]+(?:\.[{_LETTERS}0-9\-]+)*\.[{_LETTERS}]{{2,}}"
 )
 _BRACES = r"[$%#]?(?:\{\{[^{}\r\n]*\}\}|\{[^{}\s\pZ]*\})"
-# No letter may follow. Otherwise, "50%ige" would contain a format.
+# A format must not be followed by a letter. Otherwise, "50%ige" would contain a format.
 _FORMAT = (
     r"%(?:%|(?:[0-9]+\$|\([A-Za-z0-9_.\-]+\))?[\-+0#]*(?:[0-9]+|\*)?(?:\.(?:[0-9]+|\*))?"
     r"(?:@|(?:hh?|ll?|[Lqjzt])?[sdifuxXoeEgGcp]\b))"
@@ -62,7 +62,7 @@ class Divided(NamedTuple):
 
     @property
     def numbers(self) -> Annotated[Tensor, "int32 (n, NUM_PLACEHOLDERS)"]:
-        """The placeholder number of each span, from 0, or -1 without a span."""
+        """The placeholder number of each span, from 0, or -1 if there is no span."""
         return tf.where(tf.equal(self.spans, ""), -1, tf.range(NUM_PLACEHOLDERS))
 
 
@@ -87,7 +87,7 @@ class SpanFinder:
     Spans are URLs, e-mail addresses, `{names}` and `{{ names }}`, formats such as `%s` and `%1$d`,
     tags such as `<b>`, given terms if they are whole words, and matches of given patterns, which
     take precedence. Only the first `NUM_PLACEHOLDERS` spans of a text are kept. Later spans are
-    ordinary text.
+    treated as ordinary text.
 
     Args:
         terms: terms to keep, as in `decoding.keep`. Defaults to ().
@@ -135,7 +135,7 @@ class SpanFinder:
         return _divided(self._marked(texts))
 
     def parts(self, texts: Texts) -> Annotated[tf.RaggedTensor, "string (n, None)"]:
-        """Divides texts, which must be valid UTF-8, into text and spans alternately."""
+        """Divides texts, which must be valid UTF-8, so that text and spans alternate."""
         return parts_between(_KEPT, self._marked(texts))
 
     def spans(self, texts: Sequence[str]) -> list[list[bytes]]:
@@ -216,7 +216,7 @@ def in_common(
 ) -> tuple[Divided, Divided, Annotated[Tensor, "int32 (n, 8)"]]:
     """Keeps spans that occur on both sides of a pair, and converts the other spans to text.
 
-    If a span occurs more often on one side, the surplus becomes text too.
+    If a span occurs more often on one side, the additional occurrences become text, too.
 
     Returns:
         A tuple of the source, the target, and the placeholder number of each target span, which is
@@ -232,7 +232,7 @@ def in_common(
 def numbered_as(
     source: Divided, target: Divided
 ) -> tuple[Divided, Annotated[Tensor, "int32 (n, 8)"]]:
-    """Keeps target spans that also occur in the source, and gives them its placeholders."""
+    """Keeps target spans that also occur in the source, with their placeholders in the source."""
     return _numbered(target, _partners(target, source), source.numbers)
 
 

@@ -1,7 +1,8 @@
-"""SentencePiece tokenizers inside the TensorFlow graph, for models of this and other programs.
+"""SentencePiece tokenizers inside the TensorFlow graph, for models of this and other packages.
 
 Model files are checked before SentencePiece loads them. Its C++ code does not validate the offsets
-in a file, and ends the process if a file has anything that its own trainer never writes.
+in a file, and it terminates the process if a file contains anything that SentencePiece's own
+trainer never writes.
 """
 
 import collections
@@ -40,13 +41,14 @@ _ESCAPED_ESCAPE = _ESCAPE + "."
 ESCAPES = {_ESCAPE: _ESCAPED_ESCAPE, SPACE: _ESCAPED_SPACE}
 # Byte pieces, which spell unknown characters.
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
-# Language of the translation at the start of a source.
+# Target language at the start of a source.
 _LANGUAGE = r"(?s)^(>>.*?<<)(.*)$"
 
 SentencePiece = ModelProto.SentencePiece
 _MODEL_TYPES = (TrainerSpec.UNIGRAM, TrainerSpec.BPE)
 _CHARACTER_MAP = "the character map (precompiled_charsmap) of the SentencePiece model"
-# Far above the size of any trained model, so that a file cannot allocate gigabytes.
+# These limits are far above the size of any trained model, and keep a file from allocating
+# gigabytes.
 _MAX_BYTES = 16 * 2**20
 _MAX_PIECES = 1_000_000
 _MAX_PIECE_BYTES = 1000
@@ -61,12 +63,12 @@ _BYTES_PER_NORMALIZED_BYTE = 4
 
 
 def escape(part: str) -> str:
-    """Returns a part of a text in the form that the SentencePiece model reads."""
+    """Returns a part of a text in the form that the SentencePiece model expects."""
     return part.replace(_ESCAPE, _ESCAPED_ESCAPE).replace(SPACE, _ESCAPED_SPACE)
 
 
 def prepare_line(line: str) -> str:
-    """Returns a text in the form that the SentencePiece model reads: escaped, after a space."""
+    """Returns an escaped text after a space, which is the form that the model expects."""
     return SentencePieceTokenizer.space_in_front + escape(line)
 
 
@@ -82,7 +84,7 @@ class SentencePieceTokenizer(Tokenizer):
     The dummy prefix of SentencePiece would lose a leading space. Instead, `tokenize` adds a space
     in front of text that is not empty, and `detokenize` removes it. "▁" (U+2581) in text is escaped
     as "␛_", and "␛" (U+241B) as "␛.". Programs that use the model file without this class must do
-    the same (`prepare_line`).
+    the same (see `prepare_line`).
 
     Args:
         model: content of a SentencePiece model file.
@@ -136,9 +138,9 @@ class SentencePieceTokenizer(Tokenizer):
     def with_placeholders(
         cls, model: bytes, terms: bool = False, normalization: Normalization = "none"
     ) -> "SentencePieceTokenizer":
-        """Makes a tokenizer from a model file with added placeholders.
+        """Creates a tokenizer from a model file, and adds placeholders to the vocabulary.
 
-        With `terms=True`, pieces for terms precede the placeholders.
+        With `terms=True`, pieces for terms are added in front of the placeholders.
         """
         proto = parse_model(model)
         added = cls.placeholder_pieces
@@ -157,11 +159,11 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 class PretrainedSentencePieceTokenizer(Tokenizer):
-    """Tokenizer with a SentencePiece model of another program, its normalization and spacing.
+    """Tokenizer for a SentencePiece model of another program, with its normalization and spacing.
 
-    Ids come from a separate vocabulary. It may have pieces that the SentencePiece model lacks.
-    Pieces of the model that are not in the vocabulary become the unknown id. If the vocabulary has
-    languages, such as ">>fra<<", a text may start with a language.
+    Ids come from a separate vocabulary. It may contain pieces that the SentencePiece model lacks.
+    Pieces of the model that are not in the vocabulary are mapped to the unknown id. If the
+    vocabulary contains languages, such as ">>fra<<", a text may start with a language.
 
     The tokenizer file is a SentencePiece model whose first `trainer_spec.vocab_size` pieces are the
     vocabulary.
@@ -220,7 +222,7 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
     def with_vocabulary(
         cls, model: bytes, vocabulary: Sequence[str]
     ) -> "PretrainedSentencePieceTokenizer":
-        """Makes a tokenizer from a SentencePiece model and a vocabulary.
+        """Creates a tokenizer from a SentencePiece model and a vocabulary.
 
         Args:
             model: content of a SentencePiece model file.
@@ -361,7 +363,9 @@ def bytes_per_piece(proto: ModelProto) -> int:
 
 
 def check_piece(piece: str | bytes) -> None:
-    """Checks the text of a piece, which is bytes if it is not valid UTF-8 in the file.
+    """Checks whether SentencePiece can store a piece.
+
+    A piece is bytes instead of a string if it is not valid UTF-8 in the file.
 
     Raises:
         ConfigError: If SentencePiece cannot store the piece.
@@ -397,12 +401,13 @@ def _check_pieces(pieces: list[tuple[str, float, int]]) -> None:
 
 
 def _check_character_map(content: bytes) -> None:
-    """Checks a `precompiled_charsmap`, which has the size of a trie, the trie, and texts.
+    """Checks a `precompiled_charsmap`, which consists of the size of a trie, the trie, and texts.
 
     The values of the trie are positions in the texts. The trie is a double array of darts-clone.
-    Units with bit 31 are values. All other units are nodes: the low byte is the byte that leads to
-    the node from its parent, bit 8 says whether a key ends at the node, and the rest is an offset.
-    The children of the unit at i are at `(i ^ offset) ^ byte`, and its value is at `i ^ offset`.
+    Units with bit 31 set are values. All other units are nodes: the low byte is the byte that leads
+    to the node from its parent, bit 8 indicates whether a key ends at the node, and the rest is an
+    offset. The children of the unit at i are at `(i ^ offset) ^ byte`, and its value is at `i ^
+    offset`.
     """
     if not content:
         return
@@ -428,8 +433,8 @@ def _check_character_map(content: bytes) -> None:
 def _is_safe_trie(units: np.ndarray, texts: bytes) -> bool:
     """Returns whether every search in a trie is safe.
 
-    A safe search stays inside the array, has at most `_MAX_NESTED` matches, and finds positions
-    inside the texts that start a character.
+    A safe search stays inside the array, has at most `_MAX_NESTED` matches, and finds only
+    positions inside the texts at which a character starts.
     """
     places = np.arange(len(units), dtype=np.int64)
     offsets = (units >> 10).astype(np.int64) << ((units & (1 << 9)) >> 6)

@@ -1,6 +1,6 @@
 """Annotates sources with the translations of terms from a glossary.
 
-The translation is written beside the term, between special pieces (Dinu et al. 2019, "Training
+The translation is inserted after the term, between special pieces (Dinu et al. 2019, "Training
 Neural Machine Translation to Apply Terminology Constraints"):
 `A {term} dog {translation} Hund {/term} runs.` A model that was trained with annotated sources
 copies the translation and inflects it if necessary.
@@ -20,8 +20,9 @@ from .words import WORD, with_marks
 
 NUM_TERM_PIECES = 3
 
-# Marks that are inserted into a text: an escape for the mark if the text already has it, a
-# separator between a term, its translation and the surrounding text, and a mark around every word.
+# Marks that are inserted into a text: an escape for the mark itself if the text already contains
+# it, a separator between a term, its translation and the surrounding text, and a mark around every
+# word.
 _MARK = "\ufdd1"
 _ESCAPED_MARK = _MARK + "\ufdd2"
 _SEPARATOR = _MARK + "\ufdd3"
@@ -31,7 +32,7 @@ _NUM_HASHES = 2**63 - 1
 
 
 def escaped(text: str) -> str:
-    """Escapes a text, so that you can insert the result of `annotated`."""
+    """Escapes a text, so that you can insert annotated terms (see `annotated`) into it."""
     return text.replace(_MARK, _ESCAPED_MARK)
 
 
@@ -48,7 +49,7 @@ class Glossary:
     position, the longest term matches.
 
     Args:
-        terms: dict from term to translation.
+        terms: dict that maps terms to their translations.
 
     Raises:
         ConfigError: If there are too many terms.
@@ -62,7 +63,8 @@ class Glossary:
     def __init__(self, terms: Mapping[str, str]) -> None:
         capitalized = {_capitalized(term): translation for term, translation in terms.items()}
         translations = {}
-        # A term with its own capital takes precedence over a term that was capitalized.
+        # A term that is listed with a capital takes precedence over another term that is
+        # capitalized.
         for term, translation in [*capitalized.items(), *terms.items()]:
             words = with_marks(escaped(term), _WORD)
             translations[words] = escaped(translation)
@@ -122,7 +124,7 @@ def segment_annotated(tokenizer: Tokenizer, parts: Texts) -> TokenIds:
     Annotate the terms with `Glossary.annotate` or `annotated`.
     """
     divided = tf.strings.split(parts, _SEPARATOR)
-    # The parts are text, term and translation, repeatedly.
+    # The parts repeat in the order text, term, translation.
     places = tf.ragged.range(divided.row_lengths()).flat_values
     follows = places > 0
     pieces = tokenizer.term_ids.start + tf.cast((places - 1) % NUM_TERM_PIECES, tf.int32)

@@ -1,8 +1,8 @@
 """Converts text to model tokens and back, inside the TensorFlow graph.
 
 Training and translation use the same conversion. A source consists of an optional tag, its subwords
-and the end token. Placeholders replace spans that must stay unchanged, and translations are written
-beside terms. A target has no tag and no annotated terms.
+and the end token. Placeholders replace spans that must stay unchanged, and terms are followed by
+their translations. A target has no tag and no annotated terms.
 """
 
 from typing import Annotated, Literal, NamedTuple
@@ -27,9 +27,10 @@ class Encoded(NamedTuple):
 
     Attributes:
         token_ids: token ids with tags and end tokens, truncated to the maximum length.
-        lengths: numbers of tokens before truncation. For a shortened text, this is only known to be
-            above the maximum length.
-        divided: spans of sources to translate. None for other texts, and without placeholders.
+        lengths: numbers of tokens before truncation. For a shortened text, this is not exact, but
+            greater than the maximum length.
+        divided: spans of sources to translate. None for other texts, or if placeholders are
+            disabled.
         placeholders: mask of the placeholders in `token_ids`. None if `divided` is None.
     """
 
@@ -40,7 +41,7 @@ class Encoded(NamedTuple):
 
 
 class TextCodec:
-    """Codec that encodes text to model tokens and decodes model tokens to text.
+    """Codec that encodes text as model tokens and decodes model tokens to text.
 
     Args:
         tokenizers: source and target tokenizer.
@@ -112,8 +113,8 @@ class TextCodec:
         """Encodes sources for translation.
 
         Texts with too many bytes are shortened first, which limits the cost of long texts. Every
-        source gets its tag from `tags`, or the codec's default tag if that is empty. An unknown tag
-        raises an error in the graph.
+        source gets its tag from `tags`, or the codec's default tag if its tag is empty. An unknown
+        tag raises an error in the graph.
         """
         texts, is_cut = self.tokenizers.source.shorten(texts, self.max_length)
         divided = None if self.spans is None else self.spans.divide(texts)
@@ -186,15 +187,15 @@ class TextCodec:
         return number
 
     def num_tokens(self, texts: Texts, side: Side = "source") -> Annotated[Tensor, "int64 (n,)"]:
-        """Returns the number of tokens, with tags and end tokens, before truncation."""
+        """Returns the number of tokens, including tags and end tokens, before truncation."""
         divided = None if self.spans is None else self.spans.divide(texts)
         num_added = 1 + (len(self.tag_ids) if side == "source" else 0)
         return self._tokenize(side, texts, divided).row_lengths() + num_added
 
     def count_source_tokens(self, texts: Texts) -> Annotated[Tensor, "int64 (n,)"]:
-        """Returns the number of tokens in sources, without tags and end tokens.
+        """Returns the number of tokens in sources, excluding tags and end tokens.
 
-        For a truncated source, this is more than the number of tokens that the model reads.
+        For a truncated source, this is greater than the number of tokens that the model reads.
         """
         return self.encode_sources(texts).lengths - len(self.tag_ids) - 1
 
@@ -258,7 +259,7 @@ class TextCodec:
         """Segments texts into subwords, with a placeholder for each span.
 
         Args:
-            numbers: number of the placeholder for each span, from 0, or -1 without a span.
+            numbers: number of the placeholder for each span, from 0, or -1 if there is no span.
         """
         tokenizer = getattr(self.tokenizers, side)
         has_terms = self._has_terms and side == "source"

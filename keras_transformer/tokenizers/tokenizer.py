@@ -95,11 +95,11 @@ class Tokenizer(tf.Module):
     def shorten(
         self, texts: Texts, num_tokens: int
     ) -> tuple[Texts, Annotated[tf.Tensor, "bool (n,)"]]:
-        """Cuts texts whose number of bytes shows that they have more than `num_tokens` tokens.
+        """Cuts texts that have too many bytes for `num_tokens` tokens.
 
-        A cut text keeps about `num_tokens * bytes_per_token` bytes, ends with a whole character,
-        and has at least `num_tokens` tokens. It may have fewer tokens if the tokenizer drops many
-        spaces or maps many bytes to one unknown token.
+        A cut text keeps about `num_tokens * bytes_per_token` bytes and ends with a whole character.
+        It has at least `num_tokens` tokens, unless the tokenizer drops many spaces or maps many
+        bytes to one unknown token.
 
         Returns:
             A tuple of the texts and a mask of the texts that were cut. Texts with at most
@@ -124,7 +124,7 @@ class Tokenizer(tf.Module):
     def normalized(
         self, texts: Annotated[Tensor, "string, of any shape"]
     ) -> Annotated[Tensor, "string, of the same shape"]:
-        """Returns texts, which must be valid UTF-8, with the normalization of the training text."""
+        """Normalizes texts, which must be valid UTF-8, in the same way as the training text."""
         return normalize_texts(texts, self.normalization)
 
     def in_front(self, texts: Texts) -> Texts:
@@ -148,7 +148,7 @@ class Tokenizer(tf.Module):
     def segment(self, parts: Texts) -> TokenIds:
         """Segments parts of texts, which must be valid UTF-8 and normalized, into subword ids.
 
-        This method adds no space in front.
+        This method does not add `space_in_front`.
         """
         raise NotImplementedError
 
@@ -170,7 +170,7 @@ class Tokenizer(tf.Module):
         return tf.gather(tf.constant(self.vocabulary), token_ids)
 
     def pieces(self, token_ids: Iterable[int]) -> list[str]:
-        """Returns the pieces of a sentence as text to show."""
+        """Returns the pieces of token ids as strings, for display."""
         pieces = self.id_to_piece(tf.constant(list(token_ids), tf.int32))
         return [piece.decode() for piece in pieces.numpy()]
 
@@ -190,7 +190,7 @@ class Tokenizer(tf.Module):
     def load(
         cls, path: str | os.PathLike[str], normalization: Normalization = "none"
     ) -> "Tokenizer":
-        """Loads a file that `save` has written."""
+        """Loads a tokenizer from a file that `save` has written."""
         raise NotImplementedError
 
 
@@ -198,8 +198,9 @@ class WordPieceTokenizer(Tokenizer):
     """Cased WordPiece tokenizer of BERT.
 
     It splits text into words and punctuation marks, and these into the longest matching pieces.
-    Spacing is lost: `detokenize` separates words and marks by a single space ("Don ' t stop .").
-    Words that the vocabulary cannot spell become the unknown id, and `detokenize` drops them.
+    Spacing is lost: `detokenize` separates words and marks with a single space ("Don ' t stop .").
+    Words that the vocabulary cannot spell are mapped to the unknown id, and `detokenize` drops
+    them.
 
     Args:
         vocabulary: pieces in the order of their ids, starting with "[PAD]", "[UNK]", "[START]" and

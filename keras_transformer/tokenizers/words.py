@@ -11,7 +11,7 @@ from ..scripts import NAMES, UNSPACED
 # Scripts without spaces between words, with the individual scripts of Japanese.
 _UNSPACED = [NAMES[code] for code in sorted({*UNSPACED, "Hira", "Kana"} - {"Jpan"})]
 _ALL_UNSPACED = "".join(rf"\p{{{script}}}" for script in _UNSPACED)
-# Long vowel marks of Japanese, which have no script in Unicode.
+# Japanese long vowel marks, to which Unicode assigns no script.
 _LONG_VOWELS = "ーｰ"
 
 # Characters that belong to the preceding character: combining marks, Thai and Lao vowels, Korean
@@ -26,7 +26,7 @@ VIRAMAS = "\u094d\u09cd\u0a4d\u0acd\u0b4d\u0bcd\u0c4d\u0ccd\u0d4d\u0dca\u1039\u1
 # Vowels in front of their Thai or Lao consonant.
 VOWELS_IN_FRONT = "\u0e40-\u0e44\u0ec0-\u0ec4"
 
-# \P{L} in a negated class leaves letters.
+# In a negated class, \P{L} keeps only letters.
 _UNSPACED_LETTER = "|".join(rf"[^\P{{L}}\P{{{script}}}]" for script in _UNSPACED)
 _CHARACTER = (
     rf"(?:[{VOWELS_IN_FRONT}]?(?:{_UNSPACED_LETTER}|[{_LONG_VOWELS}])"
@@ -43,5 +43,5 @@ _WORD = regex.compile(WORD)
 
 
 def with_marks(text: str, mark: str) -> str:
-    """Puts marks around the words of a text, like RE2 with `WORD`."""
+    """Puts marks around the words of a text, as RE2 does with `WORD`."""
     return _WORD.sub(rf"{mark}\g<0>{mark}", text)

@@ -1,4 +1,4 @@
-"""Attention weights of all layers and heads during a translation, as arrays, picture or page."""
+"""Attention weights of all layers and heads for a translation, as arrays, a plot or a web page."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 WEIGHT_UNIT = 10_000
 # Limits the resolution of pictures with many layers and heads and a long sentence.
 _MOST_PIXELS = 5e7
-# A byte piece of a character that is not in the vocabulary.
+# Matches a byte piece, which encodes a byte of a character that is not in the vocabulary.
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 _PAGE = pathlib.Path(__file__).with_name("attention_page.html")
 
@@ -37,10 +37,10 @@ class Attention(NamedTuple):
 
     Attributes:
         weights: attention weights. Each row sums to 1.
-        queries: tokens that attend. In the decoder, a row shows the attention that led to its
-            token.
-        keys: attended tokens. In the decoder's self-attention, they start with the start token and
-            do not include the last query.
+        queries: tokens that attend, one for each row. In the decoder, each row contains the
+            attention weights of the step that predicted its token.
+        keys: tokens that are attended to, one for each column. In the decoder's self-attention,
+            they start with the start token and do not include the last query.
     """
 
     weights: Annotated[
@@ -56,7 +56,7 @@ class TranslationAttention(NamedTuple):
     Attributes:
         text: source text.
         translation: translation of the text.
-        by_kind: dict with the keys "cross", "encoder" and "decoder".
+        by_kind: attention weights, with the keys "cross", "encoder" and "decoder".
     """
 
     text: str
@@ -72,7 +72,7 @@ def translate_with_attention(translator: Translator, text: str) -> TranslationAt
         text: text that is not blank.
 
     Raises:
-        ConfigError: If the text is blank or has a lone surrogate.
+        ConfigError: If the text is blank or contains a lone surrogate.
     """
     text_not_blank("text", text)
     model = cast(Transformer, translator.model)
@@ -148,7 +148,7 @@ def plot_attention(
 def attention_figure(attention: Attention, layers: list[int], heads: list[int]) -> "Figure":
     """Plots a row of panels for each layer, with a panel for each head.
 
-    Layers and heads count from 0.
+    Layers and heads are numbered from 0.
     """
     from matplotlib.figure import Figure
 
@@ -171,13 +171,14 @@ def attention_figure(attention: Attention, layers: list[int], heads: list[int]) 
 def attention_page(
     attention: TranslationAttention, kind: AttentionKind, layer: int, heads: Sequence[int]
 ) -> str:
-    """Returns the page as HTML, which needs no other files and no network.
+    """Returns a self-contained HTML page, which needs no other files and no network.
 
     Args:
         attention: text with its translation and attention weights.
         kind: kind of attention in the initial view.
         layer: layer in the initial view, from 0.
-        heads: a single head in the initial view, from 0, or several heads for the mean of all.
+        heads: heads in the initial view, from 0. If there are several, the initial view shows the
+            mean of all heads.
     """
     source, target = _direction(attention.text), _direction(attention.translation)
     directions = {
@@ -208,14 +209,14 @@ def attention_page(
 
 
 def readable(pieces: Sequence[str]) -> list[str]:
-    """Replaces byte pieces by the characters that they spell.
+    """Replaces byte pieces with the characters that they encode.
 
     Example:
         >>> readable(["▁", "<0xC3>", "<0xA9>", "<0x24>"])
         ['▁', 'é 1/2', 'é 2/2', '$']
     """
     labels = list(pieces)
-    # A character has one to four bytes. Incomplete characters do not decode.
+    # A character has one to four bytes. An incomplete character cannot be decoded.
     for length in range(1, 5):
         for start in range(len(pieces) - length + 1):
             matches = [_BYTE.fullmatch(piece) for piece in pieces[start : start + length]]

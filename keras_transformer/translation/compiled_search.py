@@ -1,9 +1,9 @@
 """Search compiled by XLA for a few batch shapes.
 
-A search step has more than a hundred small operations, which take longer to start than to compute.
-A compiled search starts once. It has fixed tensor sizes, so batches are padded to a compiled shape.
-A batch that is larger than all compiled shapes, or fills less than half of a shape, uses the plain
-search.
+A search step launches more than a hundred small operations, and launching them takes longer than
+computing them. A compiled search is launched only once. Its tensor shapes are fixed, so each batch
+is padded to a compiled shape. A batch that is larger than every compiled shape, or that would fill
+less than half of one, uses the plain search.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,9 +17,10 @@ from ..tensors import Tensor, last_size
 from ..tokenizers import Tokenizer
 from .search import SearchedModel, Sources, constraints_of, search_hypotheses
 
-# Maximum number of candidates in a compiled search, besides the candidates for all translations.
+# Maximum number of candidates in a compiled search, not counting the tokens that may occur in any
+# translation.
 _MOST_LISTED = 4096
-# Requests with more batches of the largest size than this are divided as in the plain search.
+# A request that needs more batches of the largest size than this is divided as in the plain search.
 _MOST_BATCHES = 4
 # Greater than any size.
 _NO_SIZE = 2**30
@@ -92,10 +93,10 @@ class CompiledSearch:
         placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None,
         width: Tensor,
     ) -> Callable[[Tensor], TokensAndScores]:
-        """Returns a function like `plain`, which uses `plain` only for batches that fit no shape.
+        """Returns a function that runs the compiled search, or `plain` if a batch fits no shape.
 
         Args:
-            plain: function that takes row indices, int32 (n,), and returns tokens, padded to
+            plain: function that accepts row indices, int32 (n,), and returns tokens, padded to
                 `width`, and scores.
             source: see `search_tokens`, also for `max_lengths`, `n_best` and `placeholders`.
             width: int32 (). Length to which the tokens of all batches are padded.
@@ -110,11 +111,12 @@ class CompiledSearch:
             # A batch that fills less than half of a shape is faster in the plain search. If a batch
             # has more texts than any shape, its size is _NO_SIZE, which fails this test too.
             fits = (length < _NO_SIZE) & (batch <= 2 * num_rows)
-            # Use small sizes if no shape fits, because _NO_SIZE would overflow in products below.
+            # Use small sizes if no shape fits, because _NO_SIZE would overflow in the products
+            # below.
             length = tf.where(fits, length, 1)
             batch = tf.where(fits, batch, num_rows)
             limits = tf.gather(max_lengths, rows)
-            # Placeholders may raise a limit above the room in a compiled search.
+            # Placeholders may raise a limit above the maximum length of the compiled search.
             fits &= tf.reduce_max(limits) <= self._most_tokens(length)
             source_ids = tf.gather(source, rows).to_tensor()
             candidates = None
@@ -133,7 +135,7 @@ class CompiledSearch:
                     "source": tf.pad(
                         source_ids, [[0, missing], [0, length - tf.shape(source_ids)[1]]]
                     ),
-                    # Padding rows are finished before the first step.
+                    # Padding rows have a limit of 0, so they are finished before the first step.
                     "max_lengths": tf.pad(limits, [[0, missing]]),
                 }
                 if placeholders is not None:
@@ -154,7 +156,7 @@ class CompiledSearch:
         return search_batch
 
     def _most_tokens(self, length: Tensor) -> Tensor:
-        """Returns the maximum number of tokens in translations of sources of a length."""
+        """Returns the maximum number of tokens in translations of sources with `length` tokens."""
         decoding, config = self._searched.decoding, self._searched.model.config
         return tf.minimum(length + decoding.max_extra_tokens, config.max_length)
 

@@ -14,8 +14,8 @@ from .long_sentences import divide_long_sentences
 from .search import Translations
 from .sentences import CLOSING, UNSPACED_ENDS, Parts, joined_in, split_sentences
 
-# Limits on the cost of a document: about eight pages, and as many tokens as 200 sentences usually
-# have.
+# These limits bound the cost of a document. 200 sentences fill about eight pages, and the limit on
+# tokens is the usual number of tokens in 200 sentences.
 MAX_SENTENCES = 200
 MAX_TOKENS = 8192
 
@@ -41,9 +41,10 @@ class TranslatedDocuments(NamedTuple):
 
     Attributes:
         texts: translations of the documents.
-        was_cut: whether a part of the document was not translated, because it has more than
-            `MAX_SENTENCES` sentences, goes on after the sentence that reaches `MAX_TOKENS` tokens,
-            or has a character or a span of more than the model's `max_length` tokens.
+        was_cut: whether a part of the document was not translated, because the document has more
+            than `MAX_SENTENCES` sentences, continues after the sentence that reaches `MAX_TOKENS`
+            tokens, or contains a character or a span with more tokens than the model's
+            `max_length`.
     """
 
     texts: Texts
@@ -66,9 +67,9 @@ def translate_documents(
     """Translates documents sentence by sentence, inside the TensorFlow graph.
 
     Sentences that are too long for the model are divided, see `divide_long_sentences`. White space
-    between sentences and around the document stays unchanged, unless source and translation are in
-    different scripts. Chinese and Japanese translations then have no spaces between sentences, and
-    other translations get a space wherever the source has none.
+    between sentences and around the document stays unchanged, unless the source and the translation
+    are in different scripts. In that case, Chinese and Japanese translations have no spaces between
+    sentences, and other translations have a space wherever the source has none.
 
     Args:
         texts: documents. Bytes that are not valid UTF-8 are replaced by U+FFFD.
@@ -80,7 +81,7 @@ def translate_documents(
     sentences = split_sentences(texts, language)
     if codec.spans is not None:
         sentences = joined_in(sentences, codec.spans.parts(texts))
-    # Keep an extra sentence, which shows whether the document goes on.
+    # Keep an extra sentence, to detect whether the document continues.
     sentences = sentences[:, : MAX_SENTENCES + 1]
     max_tokens = codec.max_length - len(codec.tag_ids) - 1
     sentences = divide_long_sentences(sentences, codec.count_source_tokens, max_tokens, codec.spans)
@@ -139,9 +140,10 @@ def _spaced(sentences: Parts, translations: Annotated[Tensor, "string (n,)"]) ->
 
 
 def _scripts_of(parts: Parts) -> Annotated[Tensor, "int64 (batch,)"]:
-    """Returns the index of the main script of a document, or -1 if it has letters of no script.
+    """Returns the index of each document's main script.
 
-    Scripts are compared by bytes, so a Chinese character counts as much as three Latin letters.
+    The index is -1 for a document without letters of any known script. Scripts are compared by
+    bytes, so a Chinese character counts as much as three Latin letters.
     """
     texts = tf.strings.reduce_join(parts, axis=1)
     sizes = tf.stack(

@@ -1,7 +1,7 @@
-"""Computations of a translator as functions of tensors, for Python and SavedModels.
+"""Computations of a translator as functions of tensors, for use in Python and in SavedModels.
 
-Lengths are numbers of tokens, including end tokens. The length of a truncated text is greater than
-the model's `max_length`, but is not exact for very long texts.
+Lengths are numbers of tokens, including end tokens. If a text is truncated, its length is greater
+than the model's `max_length`. The length of a very long text is not exact.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ class TokenScores(NamedTuple):
     """Log probabilities of pairs and their tokens.
 
     Attributes:
-        log_probs: log probabilities of the targets, the sums over their tokens.
+        log_probs: log probability of each target, which is the sum over its tokens.
         token_log_probs: log probabilities of the target tokens, including end tokens, padded with
             0.
         source_lengths: numbers of tokens in the sources.
@@ -100,10 +100,10 @@ class Alignments(NamedTuple):
     Attributes:
         source: tokens of the sources.
         target: tokens of the targets.
-        positions: source position with the highest attention for each target token, -1 after end
-            tokens.
+        positions: source position with the highest attention for each target token, and -1 after
+            the end token.
         attention: attention weights of a decoder layer, averaged over the heads, or of the head
-            that was trained for alignment. Rows sum to 1, and are 0 after end tokens.
+            that was trained for alignment. Each row sums to 1. Rows after the end token are 0.
     """
 
     source: Tokens
@@ -157,14 +157,14 @@ class TranslationGraph:
     def untied_output(self) -> Iterator[None]:
         """Makes searches traced in the block use a transposed copy of a tied output projection.
 
-        Transposing the embedding takes longer than several search steps. Later changes of the
-        model's weights do not change the copy.
+        Transposing the embedding takes longer than several search steps. Later changes to the
+        model's weights do not affect the copy.
         """
         stored = self._stored
         searched = self._searched
         tied = self.model.output_projection if isinstance(self.model, Transformer) else None
-        # With candidates, only a few columns are transposed. With int8, files should be small, and
-        # matrices are transposed when they are converted to float32.
+        # With candidates, only a few columns are transposed. With int8, a copy would make the file
+        # larger, and matrices are transposed when they are converted to float32.
         if isinstance(tied, TiedProjection) and self.candidates is None and not self.is_int8:
             vocab_size = self.model.config.target_vocab_size
             copy = keras.layers.Dense(vocab_size, use_bias=tied.use_bias, dtype=tied.dtype_policy)
@@ -235,13 +235,13 @@ class TranslationGraph:
             texts: source texts.
             n_best: number of translations per text, at most the beam size. Defaults to 1.
             prefixes: prefixes of the translations, see `Translator.translate`. Defaults to None.
-            max_lengths: additional limit on the number of tokens in each translation, with its
+            max_lengths: additional limit on the number of tokens in each translation, including its
                 prefix and end token, or 0 for no additional limit. Defaults to None.
             sampling: options for sampling instead of search. Defaults to None.
             tags: tags in front of the sources, see `Translator.translate`. Defaults to None.
         """
         source = self.codec.encode_sources(texts, tags)
-        # Cf are invisible characters.
+        # The Unicode category Cf contains invisible characters.
         is_blank = tf.strings.regex_full_match(texts, rf"[{SPACES}\p{{Cf}}]*")
         limits = tf.where(is_blank, 0, self._searched.most_tokens(source.token_ids))
         if max_lengths is not None:
@@ -282,7 +282,7 @@ class TranslationGraph:
         token_ids = tf.where(is_known, token_ids, Tokenizer.unk_id)
         token_ids = token_ids[:, : self.model.config.max_length]
         lengths = tf.RaggedTensor.from_tensor(token_ids, padding=Tokenizer.pad_id).row_lengths()
-        # The encoder needs at least one token in a row that is only padding.
+        # The encoder needs at least one position, even in a row that contains only padding.
         padded = tf.pad(token_ids, [[0, 0], [0, 1]], constant_values=Tokenizer.pad_id)
         source = tf.RaggedTensor.from_tensor(padded, lengths=tf.maximum(lengths, 1))
         limits = tf.where(lengths > 1, self._searched.most_tokens(source), 0)
@@ -373,7 +373,7 @@ class TranslationGraph:
     def _in_batches(
         self, function: Callable[..., Tensor], sides: list[tf.RaggedTensor], shape: list[Dimension]
     ) -> Tensor:
-        """Applies a function to the sides of pairs in batches of similar length.
+        """Applies a function to texts or pairs of texts, in batches of similar length.
 
         The results are padded to `shape`.
         """
@@ -392,7 +392,7 @@ class TranslationGraph:
 
 
 def _shifted(labels: Annotated[Tensor, "int32 (batch, length)"]) -> Tensor:
-    """Returns the decoder inputs for the labels, shifted right with the start token in front."""
+    """Returns the decoder inputs: the labels, shifted right, with the start token in front."""
     starts = tf.fill([tf.shape(labels)[0], 1], Tokenizer.start_id)
     return tf.concat([starts, labels[:, :-1]], axis=1)
 
@@ -404,10 +404,10 @@ def _width(rows: tf.RaggedTensor) -> Tensor:
 class _Int8Matrix(NamedTuple):
     """A matrix of a model, stored in 8 bits.
 
-    Every request converts the matrices to float32, in which everything is computed. The integers,
-    from -127 to 127, are multiplied by float32 scales, with a scale for each column of a kernel or
-    each row of an embedding. With tied weights, the rows of the embedding are the columns of the
-    output projection's kernel.
+    Every request converts the matrices to float32, and computes in float32. The integers, from -127
+    to 127, are multiplied by float32 scales: one scale for each column of a kernel, or for each row
+    of an embedding. With tied weights, the rows of the embedding are the columns of the output
+    projection's kernel.
     """
 
     integers: tf.Variable
@@ -417,7 +417,7 @@ class _Int8Matrix(NamedTuple):
     def of(cls, variable: keras.Variable) -> "_Int8Matrix":
         values = keras.ops.convert_to_numpy(variable).astype("float32")
         largest = np.abs(values).max(axis=0 if variable.name == "kernel" else 1, keepdims=True)
-        # Channels of zeros can have any scale.
+        # A channel that contains only zeros can have any scale.
         scales = np.where(largest > 0, largest / _LARGEST, 1).astype("float32")
         integers = np.rint(values / scales).astype("int8")
         return cls(tf.Variable(integers, trainable=False), tf.Variable(scales, trainable=False))

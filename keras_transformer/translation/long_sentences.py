@@ -53,7 +53,7 @@ _TOGETHER: Rules = (
     (rf"([\x{{1F1E6}}-\x{{1F1FF}}]){DIVISION}([\x{{1F1E6}}-\x{{1F1FF}}])", r"\1\2"),
 )
 _CHARACTERS: Rules = (("(?s).", rf"\0{DIVISION}"), *_TOGETHER)
-# If the parts fit, words and numbers stay whole, and no part starts with a comma.
+# As long as the parts fit, words and numbers are not divided, and no part starts with a comma.
 _CHARACTERS_OR_WORDS: Rules = (
     (r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{M}\p{N}]+|(?s:.)", rf"\0{DIVISION}"),
     *_TOGETHER,
@@ -74,7 +74,7 @@ def divide_long_sentences(
 
     Args:
         sentences: sentences in valid UTF-8.
-        count_tokens: function that takes texts, string (n,), and returns numbers of tokens,
+        count_tokens: function that accepts texts, string (n,), and returns their numbers of tokens,
             int (n,).
         max_tokens: maximum number of tokens in a part. A single character may have more.
         spans: finder of spans that are not divided.
@@ -110,8 +110,8 @@ def _divided(
     else:
         sizes = pieces.with_flat_values(tf.cast(count_tokens(pieces.flat_values), tf.int64))
     totals = tf.reduce_sum(sizes, axis=1)
-    # Aim for parts that are three quarters full, so that most parts fit. The middle of a piece
-    # decides to which part it belongs.
+    # Aim for parts that are three quarters full, so that most parts fit. A piece belongs to the
+    # part that contains its middle.
     num_parts = -(-4 * (num_tokens if by_bytes else totals) // (3 * max_tokens))
     num_parts = tf.where(is_long, tf.maximum(num_parts, 2), 1)
     sentence_of = pieces.value_rowids()

@@ -1,4 +1,4 @@
-"""Searches or samples translations of tokenized sources, inside the TensorFlow graph."""
+"""Searches for or samples translations of tokenized sources, inside the TensorFlow graph."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar, cast
@@ -23,8 +23,8 @@ Sources = Annotated[tf.RaggedTensor, "int32 (batch, None)"]
 # A nest of tensors.
 Results = TypeVar("Results")
 
-# Maximum number of positions in a batch, including padding, which limits memory. A batch with a
-# single text may have more.
+# Maximum number of positions, including padding, in a batch. It limits the memory of a batch. A
+# batch with a single text may have more positions.
 POSITIONS_PER_BATCH = 4096
 # Maximum number of batches of a request that run in parallel. Most operations of a search are too
 # small to use several cores.
@@ -52,16 +52,16 @@ class TranslationModel(Decodable, Protocol):
 class Sampling(NamedTuple):
     """Options for random sampling of translations, see `keras_transformer.decoding.sample`.
 
-    Attributes that are tensors are inputs of a graph.
+    If an attribute is a tensor, it is an input of the graph.
 
     Attributes:
-        seed: random seed, of which the low 32 bits are used. The same seed gives the same
+        seed: random seed. Only its low 32 bits are used. The same seed returns the same
             translations.
         temperature: values below 1 favor probable tokens, and values above 1 increase variety.
             Defaults to 1.
         top_k: number of most probable tokens to sample from. Defaults to None: all tokens.
-        top_p: cumulative probability of the most probable tokens to sample from. Defaults to None:
-            1.
+        top_p: cumulative probability of the most probable tokens to sample from. Defaults to None,
+            which is the same as 1.
         first_row: number of the first text. The samples for a text depend only on the seed and the
             number of the text. Defaults to 0.
     """
@@ -95,7 +95,7 @@ class Translations(NamedTuple):
     Attributes:
         texts: translations.
         scores: log probabilities divided by `((5 + length) / 6) ** length_penalty`. With a beam
-            size of 1, log probabilities.
+            size of 1, the scores are log probabilities.
         token_ids: tokens of the translations, without prefixes and with end tokens, padded with 0.
         source_lengths: numbers of tokens in the sources.
     """
@@ -107,7 +107,7 @@ class Translations(NamedTuple):
 
 
 class Candidates:
-    """Shortlist of target tokens as variables.
+    """Shortlist of target tokens, stored in variables.
 
     Args:
         shortlist: the shortlist.
@@ -160,7 +160,7 @@ class SearchedModel(NamedTuple):
     compiled: "CompiledSearch | None" = None
 
     def most_tokens(self, source: Sources) -> Annotated[Tensor, "int32 (batch,)"]:
-        """Returns the maximum number of tokens per translation, with prefix and end token."""
+        """Returns the maximum length of each translation, including its prefix and end token."""
         lengths = tf.cast(source.row_lengths(), tf.int32)
         return tf.minimum(lengths + self.decoding.max_extra_tokens, self.model.config.max_length)
 
@@ -185,8 +185,8 @@ def search_tokens(
         n_best: number of translations per text, at most the beam size, and 1 with sampling.
             Defaults to 1.
         prefix: tokens at the start of each translation. Defaults to None.
-        placeholders: mask of the placeholders in each text. Its translation has them exactly once.
-            Placeholders are the last tokens of the vocabulary. Defaults to None.
+        placeholders: mask of the placeholders in each text. The translation contains each of them
+            exactly once. Placeholders are the last tokens of the vocabulary. Defaults to None.
         sampling: options for sampling instead of search. Defaults to None.
     """
     model, decoding, candidates, output_projection, compiled = searched
@@ -310,18 +310,18 @@ def map_in_length_batches(
 ) -> Results:
     """Applies a function to the rows of a request in batches of similar length.
 
-    A long text then does not cause padding and extra steps for all other texts of the request.
-    Results are in the order of the rows.
+    In this way, a long text does not cause padding and extra steps for all other texts of the
+    request. Results are in the order of the rows.
 
     Args:
-        function: function that takes row indices, int32 (n,), and returns a nest of tensors
+        function: function that accepts row indices, int32 (n,), and returns a nest of tensors
             (n, ...).
         lengths: lengths by which rows are sorted, longest first.
-        positions: number of positions that each row takes in a batch of rows of its length, at
-            least 1. It must not decrease with the length.
+        positions: number of positions that each row occupies in a batch of rows of the same length,
+            at least 1. A longer row must not occupy fewer positions.
         results: nest of tensors (num_rows, ...) into which the results are written.
-        max_rows: maximum number of rows in a batch. Defaults to 4096, limited only by the
-            positions.
+        max_rows: maximum number of rows in a batch. Defaults to 4096, so that only the number of
+            positions limits a batch.
         parallel_iterations: maximum number of batches that run in parallel. Batches only run in
             parallel if `function` reads no variables. Defaults to 1.
 

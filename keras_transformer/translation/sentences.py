@@ -1,6 +1,6 @@
 """Splits texts into sentences by rules, inside the TensorFlow graph.
 
-White space belongs to the preceding part, so the parts join to the original text.
+White space belongs to the preceding part, so joining the parts restores the original text.
 """
 
 import itertools
@@ -20,7 +20,7 @@ Parts = Annotated[tf.RaggedTensor, "string (batch, None)"]
 
 # Abbreviations that do not end a sentence, by language. Single letters ("J. Smith", "z. B.",
 # "U.S.") need no entry. Abbreviations that often end sentences, such as "etc.", are not listed,
-# because a wrongly divided sentence costs less than two sentences that are not divided.
+# because dividing a sentence by mistake does less harm than leaving two sentences undivided.
 _ABBREVIATIONS: dict[str, str] = {
     "ar": "",
     "bg": "акад бул г-жа г-н гр др инж проф см ул",
@@ -85,7 +85,7 @@ DIVISION = MARK + "\ufdd6"
 _NO_END = MARK + "\ufdd7"
 
 _LINE_BREAKS = r"\n\r\v\f\x{85}\x{2028}\x{2029}"
-# Cf: invisible characters, such as the marks of text from right to left.
+# The Unicode category Cf contains invisible characters, such as right-to-left marks.
 CLOSING = r"""\p{Pe}\p{Pf}\p{Cf}"'”’"""
 _OPENING = r"""\p{Ps}\p{Pi}\p{Pd}\p{Cf}"'“‘„‚»›¿¡"""
 # Marks that end a sentence even without a space: Chinese and Japanese stops, the Arabic question
@@ -98,8 +98,8 @@ _NOT_IN_A_WORD = r"(^|[^\p{L}\p{M}\p{N}])"
 _BEGINS = r"\p{Lu}\p{Lt}\p{Lo}\p{Georgian}\p{N}"
 
 
-# Letters of alphabets without capitals, which can be initials. In Chinese, Japanese and Korean, a
-# letter is often a word.
+# Letters of alphabets without capitals can be initials. Chinese, Japanese and Korean are excluded,
+# because a single letter is often a word.
 _CASELESS = r"[^\P{Lo}\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]\p{M}*"
 
 # A line break ends a sentence.
@@ -121,8 +121,8 @@ _BRACKET_IN_A_SENTENCE = (
 # "“好。”他说。" is a single sentence.
 _SPEAKER = r"()([。！？…][”’])(\p{Han}{1,4}(?:说|說|问|問|答|喊|叫))"
 
-# Before a space, “ and « may end a quotation, and French quotations have inner spaces. "# 8" starts
-# a sentence like a number.
+# Before a space, “ and « may end a quotation, and French quotations have inner spaces. "# 8" can
+# start a sentence, as a number can.
 _SPACED_END = (
     rf"([{_ENDS}](?:[{CLOSING}“‘«‹]|[{SPACES}]?[»›])*[{SPACES}]+)"
     rf"((?:[{_OPENING}]|[«‹][{SPACES}]?)*(?:#[{SPACES}]?)?[{_BEGINS}])"
@@ -130,7 +130,7 @@ _SPACED_END = (
 _UNSPACED_END = rf"([{UNSPACED_ENDS}][{_ENDS}]*[{SPACES}]*)([^{_GOES_ON}])"
 # "「はい。」と言った" is a single sentence.
 _UNSPACED_QUOTATION_END = rf"([{UNSPACED_ENDS}][{_ENDS}]*[{CLOSING}]+[{SPACES}]*)([^{_GOES_ON}と])"
-# The question mark of Greek, and the full stop of Armenian where the colon is written for it.
+# The Greek question mark, and the colon where it is typed instead of the Armenian full stop.
 _SEMICOLON_END = (
     rf"(\p{{Greek}}[{CLOSING}]*[;\x{{37E}}][{CLOSING}]*[{SPACES}]+)([{_OPENING}]*\p{{Lu}})"
 )
@@ -142,7 +142,7 @@ _BRACKETED = "|".join(
     rf"{begin}[^{SPACES}{begin}{end}][^{begin}{end}{_LINE_BREAKS}]*{end}"
     for begin, end in (*((r"\(", r"\)"), (r"\[", r"\]")), *("（）", "【】", "《》", "「」", "『』"))
 )
-# Limit for text in brackets, because a missing closing bracket may be an error.
+# Limits the size of text in brackets, because a closing bracket may be missing by mistake.
 _MAX_BRACKETED_BYTES = 400
 _BRACKET = MARK + "\ufdd8"
 
@@ -150,21 +150,21 @@ _BRACKET = MARK + "\ufdd8"
 def split_sentences(texts: Texts, language: str | None = None) -> Parts:
     """Splits texts into sentences.
 
-    A sentence ends at a line break, at a mark that needs no space, such as 。 or the danda, and at
-    other stops (. ! ? …) before white space and a capital letter, a number or a letter of a script
-    without capitals. Full stops of abbreviations, initials and numbers at the start of a line, and
-    stops in brackets, do not end a sentence.
+    A sentence ends at a line break, at a mark that needs no space, such as 。 or the danda, or at
+    another stop (. ! ? …) that is followed by white space and a capital letter, a number or a
+    letter of a script without capitals. Full stops of abbreviations, initials and numbers at the
+    start of a line, and stops in brackets, do not end a sentence.
 
     Args:
         texts: texts in valid UTF-8.
         language: BCP 47 tag, such as "de" or "zh-Hant-TW". Its language selects the abbreviations
-            and whether "3." is an ordinal. Defaults to None, which is also used for unsupported
-            languages: abbreviations of all languages that are hardly words in other languages, and
-            no ordinals.
+            and whether "3." is an ordinal. Defaults to None: the abbreviations of all languages,
+            except those that may be words in another language, and no ordinals. Unsupported
+            languages are treated in the same way.
 
     Returns:
-        The sentences, each with the white space that follows it. A text has at least one sentence,
-        and its sentences join to the text.
+        The sentences, each with the white space that follows it. Every text has at least one
+        sentence, and joining its sentences restores the text.
 
     Raises:
         ConfigError: If the language is not a BCP 47 tag.
@@ -188,7 +188,7 @@ def split_sentences(texts: Texts, language: str | None = None) -> Parts:
 def _exceptions(language: str | None) -> list[str]:
     """Returns patterns for stops that do not end a sentence.
 
-    Every pattern has three groups, of which the second is the stop.
+    Every pattern has three groups. The second group is the stop.
     """
     if language not in ABBREVIATIONS:
         # Exclude abbreviations that may be words in another language. For example, the German
@@ -202,7 +202,7 @@ def _exceptions(language: str | None) -> list[str]:
     else:
         abbreviations = ABBREVIATIONS[language]
     before_number = _any_of(BEFORE_NUMBERS) + rf"([{SPACES}]*\p{{N}})"
-    # The first pattern marks only the last stop of abbreviations with several stops.
+    # If an abbreviation has several stops, the first pattern marks only the last one.
     patterns = [_any_of(abbreviations) + "()"] if abbreviations else []
     patterns += [before_number, _NUMBER_OF_A_LINE + "()", _INITIALS + "()"]
     if language in WITH_ORDINAL_DOTS:
@@ -219,14 +219,14 @@ def _exceptions(language: str | None) -> list[str]:
 
 
 def _any_of(abbreviations: Collection[str]) -> str:
-    # Match the listed form, or capitalized at the start of a sentence. "On." is an Italian title,
-    # but "on." is not.
+    # Match the listed form, or its capitalized form at the start of a sentence. "On." is an Italian
+    # title, but "on." is not.
     forms = {form for text in abbreviations for form in (text, text[0].upper() + text[1:])}
     return _NOT_IN_A_WORD + rf"((?:{'|'.join(map(re.escape, sorted(forms)))})\.)"
 
 
 def _bracketed(texts: Texts) -> Parts:
-    """Divides texts into parts outside and inside of brackets alternately."""
+    """Divides texts at brackets, so that parts outside and inside brackets alternate."""
     marked = tf.strings.regex_replace(texts, MARK, ESCAPED_MARK)
     return parts_between(
         _BRACKET, tf.strings.regex_replace(marked, _BRACKETED, rf"{_BRACKET}\0{_BRACKET}")
@@ -238,7 +238,7 @@ def joined_in(sentences: Parts, parts: Parts, max_bytes: int | None = None) -> P
 
     Args:
         sentences: sentences of texts.
-        parts: parts of the same texts, which are text and spans alternately.
+        parts: parts of the same texts, in which text and spans alternate.
         max_bytes: size above which spans may be divided. Defaults to None: spans are not divided.
     """
     is_span = tf.ragged.range(parts.row_lengths()).flat_values % 2 == 1

@@ -55,24 +55,24 @@ class Translator:
     starts with the tag, which counts as a token.
 
     Set random seeds (`keras.utils.set_random_seed`) before you load a translator, because setting a
-    seed makes TensorFlow lose its SentencePiece models. A translator does not work in processes
-    that are forked later, because TensorFlow's threads are missing there. You can pickle a
+    seed makes TensorFlow lose its SentencePiece models. A translator does not work in a process
+    that is forked later, because TensorFlow's threads do not exist there. You can pickle a
     translator that was loaded from a model directory: the pickle contains the path of the
-    directory, and unpickling loads it again.
+    directory, and unpickling loads the translator again.
 
     Args:
         model: `Transformer` or another `TranslationModel`. `score`, `align`, `encode` and
             shortlists need a `Transformer`.
         tokenizers: tokenizer that both languages share, or a `TokenizerPair`.
         decoding: search settings.
-        language: language of the texts as a BCP 47 tag such as "en", whose rules split documents
+        language: language of the texts, as a BCP 47 tag such as "en". Its rules split documents
             into sentences. Defaults to None: unknown.
-        is_int8: whether to round matrices to 8 bits, in which they are exported. The model computes
-            in float32. Defaults to False.
+        is_int8: whether to round matrices to 8 bits. They are exported in 8 bits, but the model
+            computes in float32. Defaults to False.
         shortlist: target tokens that search considers. Scores are then normalized over these tokens
             only. Defaults to None: all tokens.
-        is_guided: whether the model was trained with `training.guided_alignment`. Alignments then
-            use its first head. Defaults to False.
+        is_guided: whether the model was trained with `training.guided_alignment`. Alignments in the
+            last decoder layer then use its first head. Defaults to False.
 
     Attributes:
         graph: the same operations as functions of tensors, for `tf.function` and SavedModels.
@@ -146,17 +146,17 @@ class Translator:
             model_dir: model directory.
             decoding: search settings. Defaults to None: the settings in the model directory.
             precision: "float32", "bfloat16" or "int8-weights". "bfloat16" halves the size of the
-                weights, and is faster on processors with bfloat16 instructions. It has two to three
-                decimal digits, so search may prefer another translation with nearly the same score.
-                "int8-weights" rounds matrices to 8 bits for SavedModels of a quarter of the size,
-                which compute in float32. Defaults to "float32".
+                weights, and is faster on processors with bfloat16 instructions. It is accurate to
+                two or three decimal digits, so search may choose another translation with nearly
+                the same score. "int8-weights" rounds matrices to 8 bits, which reduces a SavedModel
+                to a quarter of its size. It computes in float32. Defaults to "float32".
             language: language of the texts, see `Translator`. Defaults to None.
             shortlist: whether to use the shortlist of the model directory, if there is one.
                 Defaults to True.
 
         Raises:
-            ConfigError: If this is not a model directory, there are no trained weights, or a value
-                is invalid.
+            ConfigError: If `model_dir` is not a model directory or has no trained weights, or if a
+                value is invalid.
             InvalidFileError: If weights or tokenizers are damaged or do not match the
                 configuration.
             MemoryLimitError: If the model needs more memory than the machine has.
@@ -214,8 +214,8 @@ class Translator:
             texts: strings or UTF-8 bytes. Bytes that are not valid UTF-8 are replaced by U+FFFD.
             n: number of translations per text, at most the beam size. Defaults to 1.
             prefixes: prefix of each translation. The translation starts with the tokenized prefix,
-                without its trailing white space. Prefixes count towards the maximum length, but not
-                towards scores, and are truncated after `config.max_length` tokens. Defaults to
+                without its trailing white space. Prefixes count toward the maximum length but not
+                toward scores, and they are truncated after `config.max_length` tokens. Defaults to
                 None: no prefixes.
             sampling: options for sampling instead of search. `n` must be 1. Defaults to None.
             tags: tag in front of each text instead of `decoding.tag`, such as ">>de<<", or "" for
@@ -265,9 +265,9 @@ class Translator:
         """Compiles the search for short texts with XLA.
 
         Use this method in programs that translate short texts individually: each text then takes a
-        fraction of the time. The first text of each shape takes some seconds longer, because the
-        search is compiled for its shape. Texts that fit no shape, prefixes and sampling use the
-        plain search.
+        fraction of the time. The first text of each shape takes a few seconds longer, because the
+        search is then compiled for that shape. Texts that fit no shape, and calls with prefixes or
+        sampling, use the plain search.
 
         Args:
             lengths: numbers of tokens in a text, including the end token. Texts are padded to the
@@ -289,24 +289,25 @@ class Translator:
     def translate_document(
         self, texts: Sequence[str | bytes], language: str | None = None
     ) -> list[TranslatedDocument]:
-        """Translates texts of several sentences, sentence by sentence.
+        """Translates documents, which may consist of several sentences, sentence by sentence.
 
         Texts are split at line breaks and by rules for punctuation, capitals and abbreviations.
         Sentences with more than `max_length` tokens are not truncated, but divided at commas, at
         spaces, at the end of a phrase, or between characters. White space between sentences stays
-        unchanged, except that Chinese and Japanese translations have no spaces there, while other
-        translations have a space. At most 200 sentences of a document are translated, and no
-        sentences after 8,192 tokens.
+        unchanged, unless the source and the translation are in different scripts: Chinese and
+        Japanese translations then have no spaces between sentences, and other translations have a
+        space. At most 200 sentences of a document are translated, and no sentence that starts after
+        its first 8,192 tokens.
 
         Args:
             texts: strings or UTF-8 bytes. Bytes that are not valid UTF-8 are replaced by U+FFFD.
-            language: language of the texts as a BCP 47 tag such as "de" or "zh-Hant", which selects
+            language: language of the texts, as a BCP 47 tag such as "de" or "zh-Hant". It selects
                 the abbreviations that do not end a sentence. Defaults to None: the translator's
-                language, or the abbreviations of all languages, unless they are words in another
-                language.
+                language or, if that is unknown, the abbreviations of all languages, except those
+                that may be words in another language.
 
         Returns:
-            A list of `TranslatedDocument`: translations, and whether a part was left out.
+            A list of `TranslatedDocument`, each with a translation and whether a part was left out.
 
         Raises:
             ConfigError: If an argument is invalid.
@@ -336,7 +337,7 @@ class Translator:
     def score_tokens(
         self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]
     ) -> TokenScores:
-        """Computes the log probabilities of targets and their tokens, and the lengths of texts."""
+        """Computes the log probabilities of targets and their tokens, and all lengths in tokens."""
         return self._run(self.graph.score, _text_tensors(sources=sources, targets=targets))
 
     def align(
@@ -373,7 +374,9 @@ class Translator:
         return alignments
 
     def encode(self, texts: Sequence[str | bytes]) -> np.ndarray:
-        """Computes embeddings, for example to find similar texts: the means of encoder outputs.
+        """Computes an embedding of each text, which is the mean of the encoder's outputs.
+
+        You can use embeddings to find similar texts, for example.
 
         Returns:
             Array of shape (number of texts, d_model) and dtype float32.
@@ -397,7 +400,7 @@ class Translator:
     def token_ids(self, texts: Sequence[str | bytes]) -> np.ndarray:
         """Returns the token ids of sources, int32 (batch, length).
 
-        They are truncated, with end tokens, and padded with 0.
+        They are truncated, include end tokens and are padded with 0.
         """
         return self._run(self.graph.tokenize, _text_tensors(texts=texts)).token_ids
 
@@ -431,8 +434,8 @@ class Translator:
                 name: tf.TensorSpec([None] * len(tensor.shape), tensor.dtype)
                 for name, tensor in tensors.items()
             }
-            # These functions have no Python control flow, and AutoGraph would dominate the time of
-            # tracing.
+            # AutoGraph is not needed, because these functions have no Python control flow, and it
+            # would take most of the tracing time.
             traceable = tf.function(functools.partial(function, **options), autograph=False)
             self._traced[key] = traceable.get_concrete_function(**types)
         return tf.nest.map_structure(np.asarray, self._traced[key](**tensors))
@@ -452,7 +455,7 @@ def _text_tensors(**sides: Sequence[str | bytes]) -> dict[str, Tensor]:
 
 
 def _checked_texts(name: str, texts: Sequence[str | bytes]) -> list[str | bytes]:
-    # Reject sets and mappings, which have no order of texts.
+    # Reject sets and mappings, because they do not define an order of texts.
     is_list = isinstance(texts, Iterable) and not isinstance(texts, str | bytes | Set | Mapping)
     is_list = is_list and getattr(texts, "ndim", 1) == 1
     require(is_list, name, "a list of strings", texts)
