@@ -392,8 +392,9 @@ class DataConfig:
         valid_tags: list of str or None. The same for the validation corpora, each tag among `tags`.
             Held-out pairs keep their tags. Defaults to None: no tags.
         terms: float. Share of pairs in which the translations of some words or phrases are written
-            beside them in the source, so that the model learns to follow a glossary. They are drawn
-            anew in each epoch. At least 0 and below 1, such as 0.1. Defaults to 0: no terms.
+            beside them in the source, so that the model learns to follow a glossary. The pairs
+            and the terms are drawn anew in each epoch. At least 0 and below 1, such as 0.1.
+            Defaults to 0: no terms.
         normalize: str or None. Unicode normalization (UAX #15) of every text, in training and
             translation: "nfc", "nfkc" or "none". "nfc" joins a letter and its accents into one
             character, as most programs write them. "nfkc" also replaces half-width and full-width
