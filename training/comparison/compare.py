@@ -36,7 +36,7 @@ class System(NamedTuple):
     Attributes:
         name: str. The name of the system.
         translations: list of str. The translation of each sentence of the test set.
-        seconds: float or None. The time it took to translate them.
+        seconds: float or None. Time that the translation took.
     """
 
     name: str
@@ -280,8 +280,8 @@ def count_faults(
 def _repeats(text: str, bleu: sacrebleu.metrics.BLEU) -> bool:
     """Returns whether words, or characters of a script without spaces, are repeated in a row.
 
-    One or two characters must occur three times, because doubled characters, such as 谢谢, are words
-    in many languages.
+    One or two characters must occur three times, because doubled characters, such as 谢谢, are
+    words in many languages.
     """
     units = [unit for unit in words_of(text.casefold(), bleu) if _IN_A_WORD.search(unit)]
     are_words = bleu.tokenizer.signature() not in ("zh", "char")
