@@ -59,7 +59,7 @@ def evaluate(
 
 
 class TermUse(NamedTuple):
-    """How often translations use the terms of a glossary."""
+    """Use of glossary terms in translations."""
 
     used: int  # number of terms in the sources whose translations are used
     number: int  # number of terms in the sources

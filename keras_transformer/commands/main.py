@@ -63,7 +63,10 @@ RENAMED = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a command. User errors print a line to standard error and exit with code 1 or 2."""
+    """Runs a command.
+
+    After a user error, this function prints a line to standard error and exits with code 1 or 2.
+    """
     occupy_closed_streams()
     show_log()
     options = _parse(arguments)

@@ -75,7 +75,7 @@ def _add_validation_files(parser: Parser) -> None:
 
 
 def check_text_options(options: argparse.Namespace, needs_validation: bool = False) -> None:
-    """Raises a ConfigError if the training text is missing, or a text is given in several ways."""
+    """Raises a ConfigError if the training text is missing or a text is given in several ways."""
     files = (options.source, options.target, options.pairs, options.tfds)
     ways = ([True, True, False, False], [False, False, True, False], [False, False, False, True])
     if [value is not None for value in files] not in ways:
@@ -94,7 +94,7 @@ def check_text_options(options: argparse.Namespace, needs_validation: bool = Fal
 
 
 def _corpora(options: argparse.Namespace, split: Literal["train", "validation"]) -> "list[Corpus]":
-    """Opens the text of a split. The list is empty if it is held out of the training text."""
+    """Opens the text of a split, or returns [] if the split is held out of the training text."""
     from keras_transformer.training.text.text_files import paired_corpora, text_corpora, tfds_corpus
 
     prefix = "valid_" if split == "validation" else ""

@@ -227,7 +227,7 @@ def add_plot_options(parser: Parser) -> None:
     parser.add_paths(
         "--model-dir", "model directories; only one with --text", check=directory, metavar="DIR"
     )
-    # The former command plot-training had the directories as positional arguments.
+    # The former command plot-training accepted the directories as positional arguments.
     parser.add_option("model_dirs", directory, "DIR", argparse.SUPPRESS, nargs="*")
     help = (
         "a .png, .svg or .pdf file, or a .html file for an interactive page that shows numbers "

@@ -320,7 +320,7 @@ class AttentionView:
         """Returns the indices of the layers to show, from 0.
 
         Raises:
-            ConfigError: If the model has no such layer. The message is about `name`.
+            ConfigError: If the model has no such layer. Its message begins with `name`.
         """
         place, unit = (0, "encoder layers") if self.kind == "encoder" else (1, "decoder layers")
         number = config.depths[place]
@@ -330,7 +330,7 @@ class AttentionView:
         """Returns the indices of the heads to show, from 0.
 
         Raises:
-            ConfigError: If the model has no such head. The message is about `name`.
+            ConfigError: If the model has no such head. Its message begins with `name`.
         """
         return _chosen(name, self.head, config.num_heads, "attention heads")
 

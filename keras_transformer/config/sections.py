@@ -7,7 +7,7 @@
     data        DataConfig          selection, weights and augmentation of the training text
 
 `TransformerConfig` is in model.py. Each field has a default and a check, usually from
-`keras_transformer/checks.py`. `__post_init__` checks rules about several fields.
+`keras_transformer/checks.py`. `__post_init__` checks rules that involve several fields.
 """
 
 import dataclasses
@@ -308,11 +308,11 @@ def _language(name: str, value: Any, *, optional: bool = False) -> Any:
 
 
 def _are_scripts(names: list[str]) -> bool:
-    """Returns whether `regex` knows all names as values of the Unicode property Script."""
+    """Returns whether `regex` recognizes all names as values of the Unicode property Script."""
     import regex
 
     try:
-        # Only letters, because the name becomes part of a pattern.
+        # Accept only letters, because the name becomes part of a pattern.
         return all(name.isalpha() and regex.compile(rf"\p{{scx={name}}}") for name in names)
     except regex.error:
         return False
@@ -376,24 +376,25 @@ _file_or_none = functools.partial(text_not_empty, optional=True)
 class DataConfig:
     """Selection, weights and augmentation of the training text.
 
-    Filters apply in the order of this list, and the first filter that matches a pair removes it.
-    Lengths are in characters, because Chinese, Japanese and Thai text has no spaces between words.
-    By default, a pair is removed only if a side has no tokens or more tokens than the model
+    Filters are applied in the order of this list, and the first filter that matches a pair removes
+    it. Lengths are in characters, because Chinese, Japanese and Thai text has no spaces between
+    words. By default, a pair is removed only if a side has no tokens or more tokens than the model
     accepts.
 
     Args:
-        weights: list of float or None. For each corpus, how often its pairs occur in an epoch, from
-            0.001 to 1,000. With 2, every pair occurs twice; with 0.5, half of the pairs occur, in a
-            random but reproducible selection. Defaults to None: once.
+        weights: list of float or None. For each corpus, the number of times that its pairs occur in
+            an epoch, from 0.001 to 1,000. With 2, every pair occurs twice; with 0.5, half of the
+            pairs occur, in a random but reproducible selection. Defaults to None: once.
         tags: list of str or None. For each corpus, the tag in front of its sources, such as
             ">>de<<" for the target language or "<bt>" for back-translations; None for a corpus
             without a tag. A tag is a single token of the vocabulary and does not occur in text.
             Defaults to None: no tags.
-        valid_tags: list of str or None. The same for the validation corpora, each tag among `tags`.
-            Held-out pairs keep their tags. Defaults to None: no tags.
+        valid_tags: list of str or None. The same for the validation corpora. Each tag must be one
+            of `tags`. Held-out pairs keep their tags. Defaults to None: no tags.
         terms: float. Share of pairs in which the translations of some words or phrases are written
-            beside them in the source, so that the model learns to follow a glossary. They are drawn
-            anew in each epoch. At least 0 and below 1, such as 0.1. Defaults to 0: no terms.
+            beside them in the source, so that the model learns to follow a glossary. The pairs
+            and the terms are drawn anew in each epoch. At least 0 and below 1, such as 0.1.
+            Defaults to 0: no terms.
         normalize: str or None. Unicode normalization (UAX #15) of every text, in training and
             translation: "nfc", "nfkc" or "none". "nfc" joins a letter and its accents into one
             character, as most programs write them. "nfkc" also replaces half-width and full-width

@@ -63,7 +63,7 @@ def _construct_float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float | 
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    """Escapes Unicode line breaks in double quotes, because YAML readers turn some into spaces."""
+    """Escapes Unicode line breaks in double quotes, because some become spaces in YAML readers."""
     style = '"' if set(text) & set("\x85\u2028\u2029") else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
 

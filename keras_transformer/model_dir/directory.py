@@ -100,7 +100,7 @@ class ModelDir:
         return self.checkpoints_path / f"step-{step:08d}.weights.h5"
 
     def checkpoints(self) -> dict[int, pathlib.Path]:
-        """Returns a dict from step to checkpoint path, oldest first."""
+        """Returns a dict that maps steps to checkpoint paths, oldest first."""
         paths = {}
         for path in self.checkpoints_path.glob("step-*.weights.h5"):
             name = re.fullmatch(r"step-(\d+)\.weights\.h5", path.name)
@@ -279,7 +279,7 @@ def _is_own_name(name: str) -> bool:
 
 
 class _WeightsInMemory(io.BytesIO):
-    """In-memory file for HDF5, which would end the process if it wrote to a full disk."""
+    """In-memory file for HDF5, which would terminate the process if it wrote to a full disk."""
 
     def __str__(self) -> str:
         # Keras checks the suffix.

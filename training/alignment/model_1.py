@@ -31,7 +31,7 @@ _LINKS_PER_BLOCK = 2**21
 _SOURCE = 2**32
 # Two words translate each other if both translation probabilities are at least this.
 _MIN_PROBABILITY = 0.1
-# Words in a larger share of the sentences are too common to be terms.
+# Words that occur in a larger share of the sentences are too common to be terms.
 _MAX_SHARE = 0.05
 _MAX_WORDS = 3
 # These limits bound memory and time: sentence pairs to learn from, and words per sentence.
@@ -361,7 +361,7 @@ class Lexicon:
 def learn_lexicon(pairs: SentencePairs, max_share: float = _MAX_SHARE) -> Lexicon:
     """Learns which words of a text translate each other, from at most 200,000 of its pairs.
 
-    Words in a larger share of the sentences than `max_share` are not terms.
+    Words that occur in a larger share of the sentences than `max_share` are not terms.
     """
     step = -(-len(pairs) // _MAX_PAIRS) or 1
     source_numbers: dict[str, int] = {}

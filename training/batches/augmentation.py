@@ -34,7 +34,7 @@ _FIRST_LETTER = regex.compile(r"(?<![\p{L}\p{M}\p{N}]['’]?)\p{L}")
 _FINAL_PUNCTUATION = regex.compile(r"\s*[\p{Sentence_Terminal}…]+\s*$")
 # Spaces next to a span do not change, because a URL is recognized only after a space.
 _SPACE = regex.compile(rf"(?<=[^\s{_SPAN}]) (?=[^\s{_SPAN}])")
-# One word in this many gets a typo. One space in this many is doubled or removed.
+# One out of this many words gets a typo. One out of this many spaces is doubled or removed.
 _ONE_OF = 10
 _SHORTEST_WORD_WITH_TYPO = 3
 _EMOJI = [chr(code) for code in range(0x1F600, 0x1F640)]
@@ -50,7 +50,7 @@ class Augmentation:
     """Random changes to sentence pairs, as configured in `data.augment`.
 
     The change of a pair depends only on the seed, the epoch, and the number of the pair in the
-    epoch. Spans that placeholders stand for do not change.
+    epoch. Spans that placeholders replace do not change.
 
     Example:
         >>> augmentation = Augmentation(AugmentConfig(upper_case=1), seed=1, spans=SpanFinder())
@@ -178,7 +178,7 @@ def _has_case(text: str) -> bool:
 def _without_final_punctuation(source: str, target: str, _: random.Random) -> Pair:
     short_source = _FINAL_PUNCTUATION.sub("", source)
     short_target = _FINAL_PUNCTUATION.sub("", target)
-    # Keep a text that is only punctuation, or that ends without punctuation.
+    # Keep a text that consists only of punctuation, or that ends without punctuation.
     if short_source in ("", source) or (target and not short_target):
         return source, target
     return short_source, short_target
@@ -230,7 +230,7 @@ def _with_wrong_spaces(source: str, target: str, rng: random.Random) -> Pair:
 
 def _with_emoji(source: str, target: str, rng: random.Random) -> Pair:
     emoji = _EMOJI[_below(len(_EMOJI), rng)]
-    # Three of four emoji are added at the end.
+    # Three out of four emoji are added at the end.
     pattern = f"{emoji} {{}}" if rng.random() < 0.25 else f"{{}} {emoji}"
     return pattern.format(source), pattern.format(target) if target else target
 
@@ -249,10 +249,10 @@ def _below(number: int, rng: random.Random) -> int:
 
 
 class TermAnnotation:
-    """Annotation of source terms with their translations, as a glossary does.
+    """Annotates source terms with their translations, as a glossary does.
 
-    A source is not annotated if it has no known term, or only terms that are longer than half of
-    the target. Another source is annotated instead, if there is one.
+    A source is not annotated if it contains no known term, or only terms whose translations are
+    longer than half of the target. Another source is annotated instead, if there is one.
 
     Args:
         share: The share of sources that get annotated terms.
@@ -266,7 +266,7 @@ class TermAnnotation:
         self._missing = 0
 
     def annotate(self, sources: Sequence[str], targets: Sequence[str]) -> list[str]:
-        """Returns sources for `segment_annotated`. Some have one to four annotated terms."""
+        """Returns sources for `segment_annotated`. Some contain one to four annotated terms."""
         texts = [escaped(source) for source in sources]
         self._missing += int((self._random.random(len(sources)) < self._share).sum())
         order = self._random.permutation(len(sources)).tolist()

@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 # Tokenize this many sentences at a time, to bound memory.
 _SENTENCES_PER_CALL = 8192
-# Batches are made from one block of pairs at a time, which is held in memory.
+# Batches are made from one block of pairs at a time. The block is held in memory.
 _PAIRS_PER_BLOCK = 2**18
 # Word alignments are learned from at most this many pairs.
 _MAX_ALIGNED_PAIRS = 200_000
@@ -52,7 +52,7 @@ class EncodedPairs:
     """Parallel text as token ids. Each sequence ends with the end token.
 
     The ids are stored in files. Pairs are assigned to blocks at random, so that a long text needs
-    only the memory of one block. A short text is a single block in its own order.
+    only the memory of one block. A short text forms a single block in its original order.
     """
 
     directory: pathlib.Path
@@ -94,13 +94,14 @@ class EncodedPairs:
     def links(self, block: Dimension) -> Annotated[Tensor, "uint16 or int32 (num_tokens,)"]:
         """Reads the position of the source token that each target token comes from.
 
-        Positions in the sentence are counted from 1. Tokens without a source token have 0.
+        Positions in the sentence are counted from 1. The position is 0 for tokens without a source
+        token.
         """
         return tf.io.decode_raw(self._read("target", "links", block), self.dtype)
 
     def _read(self, side: str, name: str, block: Dimension) -> Tensor:
         number = tf.strings.as_string(block)
-        # Bytes, because the path need not be UTF-8.
+        # Use bytes, because the path may not be UTF-8.
         parts = [bytes(self.directory), "/", number, f".{side}.{name}"]
         return tf.io.read_file(tf.strings.join(parts))
 
@@ -131,7 +132,7 @@ Chunk = tuple[Sequence[str], Sequence[str], Sequence[str]]
 
 @dataclasses.dataclass(frozen=True)
 class Epochs:
-    """Parallel text for several epochs, which may change it differently."""
+    """Parallel text for several epochs. Each epoch may change the text differently."""
 
     pairs: SentencePairs
     number: int = 1  # more than 1 if the text is drawn anew in each epoch
@@ -334,7 +335,7 @@ def _source_places(source: Sentences, target: Sentences, probabilities: Counts) 
 
 
 def _first_pairs(pairs: EncodedPairs, number: int) -> Iterator[tuple[Sentences, Sentences]]:
-    """Yields the first `number` pairs, a random sample if the text has several blocks."""
+    """Yields the first `number` pairs, which are a random sample if there are several blocks."""
     for block in range(pairs.num_blocks):
         source, target = _block_sentences(pairs, block)
         num_of_block = min(number, len(source.lengths))

@@ -4,7 +4,7 @@ The plan depends only on the lengths of the pairs. It is made once, and determin
 their number, their shapes and their padding.
 
 No Python code runs in the pipeline's threads. It would compete with the training loop for the GIL,
-and a process that ends while a thread waits for the GIL hangs.
+and a process would hang if it ended while a thread waited for the GIL.
 """
 
 import dataclasses
@@ -19,13 +19,13 @@ from keras_transformer.tensors import Dimension, Tensor
 
 from .encoded_pairs import EncodedPairs
 
-# Make this many batches ahead. A batch takes a few milliseconds.
+# Prepare this many batches ahead. A batch takes a few milliseconds.
 _BATCHES_AHEAD = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """A shape of batches: source length and target length in tokens, and rows."""
+    """A shape of batches: source length and target length in tokens, and number of rows."""
 
     source_length: int
     target_length: int
@@ -38,7 +38,7 @@ class Bucket:
 
 
 class PlannedBatch(NamedTuple):
-    """A batch of pairs from a block, whose pairs are sorted by bucket.
+    """A batch of pairs from a block in which pairs are sorted by bucket.
 
     In the pipeline, the fields are tensors.
     """
@@ -84,8 +84,8 @@ def plan_batches(
         tokens_per_batch: Maximum of `batch_size * max(source_length, target_length)`. A longer pair
             forms a batch with a single row.
         num_buckets: Maximum number of shapes. Defaults to 8.
-        num_parts: Number of equal parts into which each batch can be divided. Empty rows fill up
-            the batch, and the pairs in a batch stay the same. Defaults to 1.
+        num_parts: Number of equal parts into which each batch can be divided. Batches are filled up
+            with empty rows, and their pairs stay the same. Defaults to 1.
     """
     positive_int("tokens_per_batch", tokens_per_batch)
     positive_int("num_buckets", num_buckets)
@@ -197,7 +197,7 @@ def training_dataset(
     replicas: range = range(1),
     num_replicas: int = 1,
 ) -> tf.data.Dataset:
-    """Returns endless batches, with every pair once per epoch and in another order in each epoch.
+    """Returns endless batches, with every pair once per epoch, in a different order each time.
 
     The order depends only on the seed and the epoch. If a training run was stopped after `k` steps,
     pass `first_step=k` to continue with the same batches.
@@ -213,7 +213,7 @@ def training_dataset(
     Returns:
         Dataset of `({"source": (batch, source length), "target": (batch, target length)}, labels
         (batch, target length))`, all int32 and padded with 0. If the pairs have word alignments,
-        the inputs also have `"links": (batch, target length)`. The target is the start token and
+        the inputs also contain `"links": (batch, target length)`. The target is the start token and
         the sentence, and the labels are the sentence and the end token. Empty rows come last.
     """
     seed = non_negative_int("seed", seed)

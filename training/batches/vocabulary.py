@@ -55,7 +55,7 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Learns a subword vocabulary from text.
 
-    The same lines in the same order give the same tokenizer. If there are more than two million
+    The same lines in the same order produce the same tokenizer. If there are more than two million
     lines, a random sample of two million is used. SentencePiece skips lines of more than 65,536
     bytes.
 
@@ -64,7 +64,7 @@ def train_tokenizer(
         kind: "bpe" or "unigram" (SentencePiece), or "wordpiece".
         vocab_size: Number of ids, including the four special tokens, tags, eight placeholders and
             the tokens for terms. WordPiece chooses tokens by a threshold on their frequency. Its
-            vocabulary may be up to 5% smaller, or smaller still if no threshold gives a closer
+            vocabulary may be up to 5% smaller, or smaller still if no threshold yields a closer
             size.
         tags: Special tokens in addition to the four of every vocabulary. Defaults to no tags.
         terms: Whether to add three tokens for terms and their translations. Defaults to False.
@@ -73,7 +73,7 @@ def train_tokenizer(
 
     Raises:
         ConfigError: An argument breaks its rule, there is no text, or `vocab_size` is too small for
-            the alphabet of the text or too large for the text. The message gives the limit.
+            the alphabet of the text or too large for the text. The message contains the limit.
 
     Example:
         >>> train_tokenizer(["the dog runs", "the cat runs"], "bpe", vocab_size=283).vocab_size
@@ -141,8 +141,8 @@ def learn_tokenizers(
 def sample_lines(lines: Iterable[str], size: int) -> list[str]:
     """Returns `size` lines, drawn at random without replacement, or all lines if there are fewer.
 
-    Reads the lines once and holds `size` of them (reservoir sampling, Vitter's algorithm R). The
-    seed is fixed.
+    Reads the lines once and keeps `size` of them in memory (reservoir sampling, Vitter's algorithm
+    R). The seed is fixed.
     """
     lines = iter(lines)
     sample = list(itertools.islice(lines, size))
@@ -168,7 +168,7 @@ def _coverage(lines: Sequence[str]) -> float:
 def _alphabet(counts: Mapping[str, int], lines: Sequence[str]) -> int:
     """Returns how many of the most frequent characters reach the share of `_coverage`.
 
-    The counts of the words are given.
+    `counts` contains the number of occurrences of each word.
     """
     characters: collections.Counter[str] = collections.Counter()
     for word, count in counts.items():
@@ -197,7 +197,7 @@ def _train_sentencepiece(
             sentence_iterator=map(prepare_line, lines),
             model_writer=model,
             model_type=kind,
-            # If the special tokens fit, SentencePiece's error message tells how many tokens the
+            # If the special tokens fit, SentencePiece's error message states how many tokens the
             # alphabet needs.
             vocab_size=max(vocab_size, 4 + len(tags)),
             hard_vocab_limit=False,

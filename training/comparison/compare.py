@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Test = Literal["bootstrap", "randomization"]
 _TESTS = {"bootstrap": "bs", "randomization": "ar"}
-# sacreBLEU holds all resampled sentences in memory, about 100 kB per sentence.
+# sacreBLEU keeps all resampled sentences in memory, which takes about 100 kB per sentence.
 MAX_SENTENCES = 10_000
 _SIGNIFICANT = 0.05
 # The longest repetitions to look for.
@@ -36,7 +36,7 @@ class System(NamedTuple):
     Attributes:
         name: str. The name of the system.
         translations: list of str. The translation of each sentence of the test set.
-        seconds: float or None. The time it took to translate them.
+        seconds: float or None. Time that the translation took.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Faults(NamedTuple):
     # twice.
     repetitions: float
     copies: float  # the translation equals the source, but the reference does not
-    unknown: float  # the translation has unknown tokens
+    unknown: float  # the translation contains unknown tokens
     lost_numbers: float  # numbers in source and reference that the translation lacks
 
 
@@ -280,8 +280,8 @@ def count_faults(
 def _repeats(text: str, bleu: sacrebleu.metrics.BLEU) -> bool:
     """Returns whether words, or characters of a script without spaces, are repeated in a row.
 
-    One or two characters must come three times, because doubled characters are words in many
-    languages, such as 谢谢.
+    One or two characters must occur three times, because doubled characters, such as 谢谢, are
+    words in many languages.
     """
     units = [unit for unit in words_of(text.casefold(), bleu) if _IN_A_WORD.search(unit)]
     are_words = bleu.tokenizer.signature() not in ("zh", "char")

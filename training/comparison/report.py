@@ -65,8 +65,8 @@ def write_report(comparison: Comparison, format: Format) -> str:
 def write_reports(comparisons: Mapping[str, Comparison], format: Format) -> str:
     """Returns comparisons of the same systems on several test sets.
 
-    The scores on all test sets come first, side by side. A section with the report of each test set
-    follows. For a single test set, the result is the same as from `write_report`.
+    The result begins with the scores on all test sets, side by side. A section with the report for
+    each test set follows. For a single test set, the result is the same as that of `write_report`.
 
     Args:
         comparisons: The comparison on each test set, by name.
@@ -170,7 +170,7 @@ def _record(value: Any) -> Any:
 
 
 def _overview_row(results: Sequence[Result]) -> list[str]:
-    """Returns the scores of a system, whose files may have other names on other test sets."""
+    """Returns the scores of a system, which may have another file name on each test set."""
     name = results[0].name
     if any(result.name != name for result in results):
         name += ", …"

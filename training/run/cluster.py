@@ -28,7 +28,7 @@ def workers_of_environment() -> tuple[list[str], int]:
 
 
 def trains_alone() -> bool:
-    """Returns whether this process trains without other workers, without loading TensorFlow.
+    """Returns whether this process trains alone. This function does not load TensorFlow.
 
     Call it before the training text is read, so that a mistake in `TF_CONFIG` ends the program
     early. Slurm's variables are checked only by `workers_of_environment`, which needs TensorFlow
@@ -82,7 +82,7 @@ def _workers_of_slurm() -> tuple[list[str], int]:
     import tensorflow as tf
 
     try:
-        # Slurm gives each task its GPUs. On machines without GPUs, the resolver needs a number,
+        # Slurm assigns each task its GPUs. On machines without GPUs, the resolver needs a number,
         # which must not be smaller than the number of tasks on a machine.
         resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
             gpus_per_node=2**16, gpus_per_task=1, auto_set_gpu=False

@@ -47,7 +47,7 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
     Raises:
         ConfigError: The number is not positive, is larger than the number of GPUs, or is given for
             several workers; or `TF_CONFIG` or Slurm's variables do not describe workers.
-        WorkerError: The workers cannot be connected.
+        WorkerError: The workers cannot connect to each other.
     """
     require(devices is None or devices > 0, "devices", "positive", devices)
     gpus = tf.config.list_physical_devices("GPU")
@@ -114,7 +114,8 @@ class Workers:
             return content
         if not self.is_chief:
             content = b""
-        # Float32 represents numbers of two bytes exactly, and every network can add them up.
+        # Float32 represents two-byte integers exactly, and float32 numbers can be summed over any
+        # network.
         size_in_parts = self._sum(np.array([len(content)], "<u8").view("<u2"))
         size = int(size_in_parts.astype("<u2").view("<u8")[0])
         pieces = []
@@ -144,7 +145,7 @@ class Workers:
 
     @contextlib.contextmanager
     def naming_the_lost(self) -> Iterator[None]:
-        """Turns the error that all processes get if a process is lost into a clear message.
+        """Replaces the error that all processes get if a process is lost with a clear message.
 
         Raises:
             WorkerError: A process has ended or does not answer. The message names it, if possible.

@@ -21,7 +21,7 @@ def require_possible(
 
     Raises:
         ConfigError: The earlier run in the directory cannot be resumed with this configuration, or
-            the new vocabulary would not be able to translate as the configuration says.
+            the new vocabulary would not support the translation settings of the configuration.
     """
     earlier = model_dir.read_config() if model_dir.config_path.is_file() else None
     _require_state(model_dir, earlier)

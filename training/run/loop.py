@@ -235,7 +235,7 @@ def _require_finite(run: TrainingRun, name: str, value: float) -> None:
 def _diverged(run: TrainingRun, what: str) -> DivergedError:
     """Returns the error that ends the run.
 
-    The message says which value is not finite, what is kept, and how to continue.
+    The message explains which value is not finite, what is kept, and how to continue.
     """
     step = run.state.step
     kept = f"The state after step {step:,} is kept in {run.model_dir}"

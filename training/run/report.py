@@ -54,7 +54,7 @@ class ProgressReport:
         self.target_tokens_per_step = target_tokens_per_step
 
     def before_first_step(self) -> None:
-        """Starts to measure the speed of the steps before the next validation."""
+        """Starts measuring the speed of the steps before the next validation."""
         self._num_steps = 0
         self._begin = self._described = time.monotonic()
         self._last_ends = collections.deque([self._begin], maxlen=_LAST_STEPS + 1)
@@ -164,8 +164,8 @@ def _score(metric: sacrebleu.metrics.BLEU | sacrebleu.metrics.CHRF, samples: lis
 def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample] = ()) -> None:
     """Writes the log after a validation: `log.csv`, and TensorBoard files for this validation.
 
-    Both come from the rows in the training state, so that a resumed run neither repeats nor loses a
-    row. The samples, translations of this validation, are not in the state.
+    Both are written from the rows in the training state, so a resumed run neither repeats nor loses
+    a row. The samples, which are translations from this validation, are not part of the state.
     """
     columns = ["epoch", *sorted({name for row in rows for name in row} - {"epoch"})]
     with (

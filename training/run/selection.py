@@ -119,9 +119,9 @@ def average_if_better(
 ) -> list[pathlib.Path]:
     """Averages checkpoints, and uses the average if it is better than the best checkpoint.
 
-    Both are measured on the validation text. The log says which weights translate from now on. If
-    the best checkpoint is better, the directory has no average afterwards. If there is no best
-    checkpoint, or if it is damaged, the average is used.
+    Both are measured on the validation text. The log shows which weights are used for translation
+    from then on. If the best checkpoint is better, the average is removed from the directory. If
+    there is no best checkpoint, or if it is damaged, the average is used.
 
     Args:
         pairs: The validation text.

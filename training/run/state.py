@@ -1,6 +1,6 @@
 """Saves and restores the state of a training run and its checkpoints, and averages checkpoints.
 
-`training_state.npz` is the last state, from which you can resume a run. The state before it is
+`training_state.npz` contains the last state, from which you can resume a run. The previous state is
 kept, too. Section 6.1 of the paper averages checkpoints.
 """
 
@@ -74,7 +74,7 @@ class RunState:
 def save_training_state(
     model_dir: ModelDir, values: Mapping[str, np.ndarray], state: RunState
 ) -> None:
-    """Saves the state of a training run, and keeps the state before it under another name.
+    """Saves the state of a training run, and keeps the previous state under another name.
 
     If the state cannot be written, both existing states are kept.
     """
@@ -126,12 +126,12 @@ def restore_training_state(
 ) -> RunState:
     """Restores a model and its optimizer from the last saved state, or prepares a new training.
 
-    If the state is damaged, the state before it is used, and a warning is logged. The chief reads
-    the state. The other workers receive its variables, even if nothing was saved yet.
+    If the state is damaged, the previous state is used, and a warning is logged. The chief reads
+    the state. The other workers receive its variables, even if nothing has been saved yet.
 
     Args:
-        init_from: The model whose weights the training starts with. Defaults to None: the weights
-            that the model has.
+        init_from: The model whose weights the training starts with. Defaults to None: the current
+            weights of `model`.
 
     Raises:
         DamagedFileError: All states are damaged.
@@ -252,15 +252,15 @@ def average_checkpoints(
     last: int | None = None,
     best: int | None = None,
 ) -> list[pathlib.Path]:
-    """Averages checkpoints of a model directory, which then translates with the average.
+    """Averages checkpoints of a model directory, and uses the average for translation.
 
     Training, and the command `average` with a validation text, use `average_if_better` instead.
 
     Args:
         model_dir: The directory or its path.
-        last: How many of the last checkpoints to average; all, if there are fewer. Defaults to the
+        last: Number of last checkpoints to average, or all if there are fewer. Defaults to the
             configuration's `average_last`, or 5 if that is 0, unless `best` is given.
-        best: How many of the best checkpoints on the validation text to average instead.
+        best: Number of best checkpoints on the validation text to average instead.
 
     Returns:
         The paths of the averaged checkpoints. Damaged checkpoints are left out, with a warning.

@@ -82,8 +82,8 @@ def train(
     """Trains a translator, or resumes a training run that was stopped.
 
     Initial weights and dropout depend on Keras' global seed. Call `keras.utils.set_random_seed`
-    first, before you load any tokenizer, because TensorFlow then loses the SentencePiece models
-    that it holds.
+    first, before you load any tokenizer, because setting the seed makes TensorFlow lose the
+    SentencePiece models that it has loaded.
 
     Args:
         config: The configuration from `load_recipe`.
@@ -91,8 +91,8 @@ def train(
         valid_pairs: Pairs to validate on.
         model_dir: The model directory, which is created if it does not exist.
         strategy: The strategy from `make_strategy`.
-        parallel_parts: Number of parts into which all devices together divide a batch to compute
-            them in parallel, as `divide_cores` returns it. Defaults to 1.
+        parallel_parts: Number of parts into which all devices together divide a batch, to compute
+            them in parallel (see `divide_cores`). Defaults to 1.
         allow_changed_text: Whether a run may be resumed with another text. Defaults to False.
         interruption: Handles signals during the run. Defaults to None: signals have the same effect
             as in any Python program.
@@ -105,7 +105,7 @@ def train(
     After each step, the logs that a callback receives contain `loss`, the mean since the last
     validation. After each validation, they contain `step`, `learning_rate`, `loss`, `val_loss`,
     `val_perplexity` and `val_accuracy`; also `val_bleu` and `val_chrf` if BLEU ranks checkpoints,
-    and `skipped_steps` in float16. Everything is saved by then. `self.model.transformer` is the
+    and `skipped_steps` in float16. By then, everything is saved. `self.model.transformer` is the
     model. If a callback sets `self.model.stop_training = True`, the run ends after the next
     validation, and you can resume it. The state of callbacks is not saved.
 
@@ -171,7 +171,7 @@ def train(
             tokenizers = load_or_learn_tokenizers(
                 config, seen_pairs, model_dir, init_from, workers, directory
             )
-            # End the run here if the vocabulary cannot translate as the configuration says.
+            # Raise an error here if the vocabulary does not support the translation settings.
             TextCodec.for_translation(tokenizers, config.model.max_length, config.decoding)
             config = config.with_vocab_sizes(*(tokenizer.vocab_size for tokenizer in tokenizers))
             if init_from is not None and workers.is_chief and not model_dir.is_trained():
@@ -322,7 +322,8 @@ def plan_texts(
     if training.guided_alignment:
         train_ids = align_encoded(train_ids)
     valid_ids = encode_validation(config, valid_pairs, tokenizers, directory)
-    # A source vocabulary may spell the translations of terms in bytes. Validation text has none.
+    # A source vocabulary may spell the translations of terms in bytes. Validation text contains no
+    # annotated terms.
     _report_pairs(
         "training text", train_ids, tokenizers, ["target"] if terms else TokenizerPair._fields
     )
@@ -343,7 +344,7 @@ def _report_pairs(
     tokenizers: TokenizerPair,
     sides: Sequence[str] = TokenizerPair._fields,
 ) -> None:
-    """Logs the number of pairs, and warns if the vocabulary of a side hardly knows its text."""
+    """Logs the number of pairs, and warns if the vocabulary of a side hardly covers its text."""
     left_out = []
     if pairs.num_empty:
         left_out.append(f"{pairs.num_empty:,} empty")
@@ -367,7 +368,8 @@ def _require_memory(config: Config) -> None:
 
     All variables are float32: weights and their moving average, and, for weights that are trained,
     Adam's two moments and the gradients. With a GPU, the gradients are in GPU memory, but all
-    variables are copied to main memory to be saved. The memory to compute a batch is not included.
+    variables are copied to main memory to be saved. The memory for computing a batch is not
+    included.
     """
     copies = 1 + (config.training.ema > 0)
     # Count moments and gradients only if no weights are frozen, because the number of frozen

@@ -39,8 +39,8 @@ def projected_crossentropy(
 
     Args:
         hidden: Hidden states in float32, bfloat16 or float16, for one pass or for two passes that
-            differ in their dropout. The matrix products have the same dtype. Softmax and loss are
-            always float32.
+            differ in their dropout. Matrix products are computed in the same dtype. Softmax and
+            loss are always computed in float32.
         label_smoothing: ε. Defaults to 0.
         consistency: R-Drop's α, for two passes. Defaults to 0.
         gradient_scale: Factor of the gradients, but not of the loss. In float16, gradients must be

@@ -49,7 +49,7 @@ class TrainingModel(keras.Model):
     that computes them. With the same total number of parts, training gives the same results on any
     number of devices.
 
-    Create it in the scope of the strategy.
+    Create the model in the scope of the strategy.
 
     Args:
         optimizer: The optimizer, built for the trainable variables. In float16, it skips gradients
@@ -202,7 +202,10 @@ class TrainingModel(keras.Model):
     def _loss_of_part(
         self, number: Tensor, inputs: dict[str, Tensor], labels: Tensor
     ) -> LossAndGradients:
-        """Returns the loss and gradients of a part. Its number counts the parts of all replicas."""
+        """Returns the loss and gradients of a part.
+
+        `number` is the index of the part among the parts of all replicas.
+        """
         passes = 2 if self.config.consistency else 1
         if passes == 2:
             inputs = {name: tf.tile(side, (2, 1)) for name, side in inputs.items()}

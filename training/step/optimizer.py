@@ -11,7 +11,7 @@ from keras_transformer.config import TrainingConfig
 from keras_transformer.schedules import WarmupInverseSqrt
 from keras_transformer.tensors import Tensor
 
-# Common values: the first scale of the mean loss, and the number of good steps after which the
+# Common values: the initial scale of the mean loss, and the number of good steps after which the
 # scale doubles.
 _FIRST_OF_MEAN = 2.0**15
 _GOOD_STEPS = 2000
@@ -24,7 +24,7 @@ def learning_rate(
 ) -> keras.optimizers.schedules.LearningRateSchedule:
     """Returns the schedule of a configuration: linear warmup to the peak, then its `decay`.
 
-    By default, the peak is the paper's, `(d_model * warmup_steps) ** -0.5`.
+    By default, the peak is the paper's value, `(d_model * warmup_steps) ** -0.5`.
     """
     warmup_steps = config.warmup_steps
     paper_peak = (d_model * warmup_steps) ** -0.5
@@ -50,7 +50,8 @@ class Adam(keras.optimizers.Optimizer):
     Args:
         beta_1: Decay of the mean of the gradients. Defaults to 0.9.
         beta_2: Decay of the mean of the squared gradients. Defaults to 0.999.
-        epsilon: Added to the square root of the mean of the squared gradients. Defaults to 1e-7.
+        epsilon: Constant that is added to the square root of the mean of the squared gradients.
+            Defaults to 1e-7.
         skip_nan: Whether to keep a variable and its moments, bit for bit, if its gradient contains
             NaN. The step still counts. Defaults to False.
     """
@@ -144,7 +145,7 @@ class Adam(keras.optimizers.Optimizer):
 
 
 class LossScale:
-    """The factor of every token's loss in float16.
+    """The factor by which every token's loss is multiplied in float16.
 
     Gradients are divided by the factor after they are rounded to float16, which has a small range,
     6e-8 to 65,504 (Micikevicius et al. 2018, arXiv 1710.03740). The scale is a power of two, so
@@ -219,7 +220,7 @@ def update_average(
     decay: float,
     step: Annotated[Tensor, "int ()"],
 ) -> None:
-    """Moves the averages towards the weights: `average = d * average + (1 - d) * weight`.
+    """Moves the averages toward the weights: `average = d * average + (1 - d) * weight`.
 
     The factor is `d = min(decay, step / (step + 9))`. The first average equals the first weights.
     After a few steps, the average covers about the last tenth of the steps, so that untrained

@@ -8,7 +8,7 @@ A run that was stopped continues after its last block. It writes these text file
     NAME.unfinished             before the others: a line for the settings, and a line for each
                                 block of the text
 
-The first three files appear when all pairs are made.
+The first three files appear when all pairs are complete.
 """
 
 import collections
@@ -103,9 +103,9 @@ def distill(
 ) -> None:
     r"""Writes pairs of sources and a teacher's translations (Kim and Rush 2016, arXiv 1606.07947).
 
-    With references, it chooses among the `n_best` translations the translation that is most similar
-    to the reference (sequence-level interpolation in the paper). Ties go to the more probable
-    translation. Without references, it uses the best translation.
+    With references, it chooses the translation among the `n_best` that is most similar to the
+    reference (sequence-level interpolation in the paper). Ties go to the more probable translation.
+    Without references, it uses the best translation.
 
     Args:
         translator: Translator. The teacher.
@@ -194,11 +194,11 @@ def write_pairs(
 
     Args:
         output: The beginning of the file names.
-        settings: Everything that determines the pairs, except for the text. JSON must support the
-            values.
+        settings: Everything that determines the pairs, except for the text. The values must be
+            JSON-serializable.
         pairs: The lines of the text, in both languages or with an empty side. They are read twice.
-        make: Function that makes `Made` from the number of lines before a block, and the lines of
-            the block.
+        make: Function that accepts the number of lines before a block and the lines of the block,
+            and returns `Made`.
 
     Raises:
         ConfigError: Existing files were made with other settings or from another text, or no pair

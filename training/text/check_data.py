@@ -26,7 +26,8 @@ _NORMAL_FORMS: tuple[Literal["NFC", "NFKC"], ...] = ("NFC", "NFKC")
 _FORMS_OF_CHINESE = ("simplified", "traditional")
 # Show only the most common scripts.
 _MOST_SCRIPTS = 5
-# Text is Japanese if at least this share of its sentences has kana. Some sentences have only kanji.
+# Text is Japanese if at least this share of its sentences contains kana. Some sentences contain
+# only kanji.
 _LEAST_SHARE_OF_KANA = 0.1
 # A report can be stored as JSON.
 Report = dict[str, Any]
@@ -40,20 +41,20 @@ def check_data(
 ) -> Report:
     """Reads a text once and returns a report about it.
 
-    If no filter is turned on, the report says which pairs `filters.RECOMMENDED` would remove.
+    If no filter is turned on, the report shows which pairs `filters.RECOMMENDED` would remove.
 
     Args:
-        spans: Finds the spans that placeholders stand for. The report then counts the pairs that
-            have spans, and the pairs whose sides have different spans. Defaults to None.
+        spans: Finds the spans that placeholders replace. The report then counts the pairs that
+            contain spans, and the pairs whose sides contain different spans. Defaults to None.
 
     Returns:
-        A report with the numbers of pairs in all, in each corpus, left out by each filter (with the
-        places of the first pairs), kept, and held out. For "source" and "target", it has the number
-        of empty sentences; lengths in characters, with percentiles by percent, such as "90"; the
-        number of sentences that the normal forms NFC and NFKC would change; the scripts of the
-        sentences, the most common first, with the places of the first sentences in the other
-        scripts; and the numbers of sentences in simplified and in traditional Chinese, with the
-        places of the first sentences.
+        A report with the number of pairs: in total, in each corpus, removed by each filter (with
+        the locations of the first pairs), kept, and held out. For "source" and "target", it
+        contains the number of empty sentences; lengths in characters, with percentiles by percent,
+        such as "90"; the number of sentences that the normal forms NFC and NFKC would change; the
+        scripts of the sentences, the most common first, with the locations of the first sentences
+        in the other scripts; and the numbers of sentences in simplified and in traditional Chinese,
+        with the locations of the first sentences.
 
     Raises:
         ConfigError: As in `read_text`, except that the filters may remove all pairs.
@@ -174,7 +175,7 @@ class Forms:
         """Returns the scripts and their numbers of sentences, the most common first."""
         counts = self._scripts.counts.copy()
         if self._is_japanese():
-            # These are Japanese sentences that have only kanji.
+            # These are Japanese sentences that contain only kanji.
             counts["Jpan"] += counts.pop("Hani", 0)
         return [
             {
@@ -193,7 +194,7 @@ class Forms:
 
 
 class Examples:
-    """Counts of sentences of several kinds, with the places of the first sentences of each kind."""
+    """Counts of sentences by kind, with the locations of the first sentences of each kind."""
 
     def __init__(self) -> None:
         self.counts = collections.Counter[str]()
@@ -221,7 +222,7 @@ def _describe(lengths: collections.Counter[int]) -> dict[str, Any]:
 def report_lines(title: str, report: Report) -> Iterator[str]:
     """Yields a report as lines of text.
 
-    The title says which text it is, such as "training".
+    The title names the text, such as "training".
     """
     num_pairs = report["pairs"]
     yield f"{title} text: {report['text']}: {counted(num_pairs, 'sentence pair')}"

@@ -17,7 +17,7 @@ from keras_transformer.runtime.packages import missing_packages_named
 from .text_files import read_texts
 
 Pair = tuple[str, str]
-# Takes n pairs, their lengths (n, 2) in characters and their scores (n,), and returns which pairs
+# Accepts n pairs, their lengths (n, 2) in characters and their scores (n,), and returns which pairs
 # to remove: bool (n,).
 Matches = Callable[[list[Pair], np.ndarray, np.ndarray], np.ndarray]
 
@@ -66,7 +66,7 @@ def judge(filters: list[Filter], pairs: list[Pair], scores: np.ndarray | None = 
 
 
 def filters_of(data: DataConfig) -> list[Filter]:
-    """Makes the filters that a configuration turns on, for a single pass over a text."""
+    """Creates the filters that a configuration turns on, for a single pass over a text."""
     least, ratio = data.min_score, data.max_length_ratio
     seen = SeenPairs()
     matches: dict[str, Matches] = {
@@ -142,8 +142,8 @@ class _LetterMarks(dict[int, str]):
     """A table for `str.translate` that marks the letters of a script.
 
     Letters of the script become "+", other letters become "-", and other characters are removed.
-    The table is filled with characters as they occur. Regular expressions take several times as
-    long.
+    The table is filled with characters as they occur. Regular expressions would take several times
+    as long.
     """
 
     def __init__(self, script: str) -> None:
@@ -165,7 +165,7 @@ class _LetterMarks(dict[int, str]):
 
 
 class Scores:
-    """The scores of the pairs of a corpus, with a score on each line of a file.
+    """The scores of the pairs of a corpus, from a file with one score per line.
 
     The path may be a pattern. The matching files, sorted by name, then belong to the shards of the
     corpus.
@@ -231,17 +231,17 @@ class SeenPairs:
 
     An array is merged with the array before it as soon as it has half the size of that array. The
     number of arrays, and the number of times that a hash is moved, are about the logarithm of the
-    number of pairs. Memory: 8 bytes per pair, and as much again while the largest arrays are
-    merged.
+    number of pairs. The arrays take 8 bytes of memory per pair, and as much again while the largest
+    arrays are merged.
     """
 
     def __init__(self) -> None:
         self._arrays: list[np.ndarray] = []
 
     def add(self, hashes: np.ndarray) -> np.ndarray:
-        """Adds hashes, and returns which of them came before: bool (n,).
+        """Adds hashes, and returns which of them occurred before: bool (n,).
 
-        A hash may have come before in this call or in an earlier call.
+        A hash may have occurred before in this call or in an earlier call.
         """
         different, first_places = np.unique(hashes, return_index=True)
         is_new = np.ones(len(different), bool)

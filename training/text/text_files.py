@@ -31,11 +31,10 @@ Item = TypeVar("Item")
 Path = str | os.PathLike[str]
 
 _BYTES_PER_READ = 2**16
-# The memory that the lines of a pipe may take, including Python's overhead. It holds about 20
-# million sentences.
+# The memory that the lines of a pipe may take, including Python's overhead. It is enough for about
+# 20 million sentences.
 _MAX_BYTES_IN_MEMORY = 4 * 2**30
-# Zstandard decompresses a byte to at most 32,768 bytes, so that a read takes at most 64 MB of
-# memory.
+# Zstandard decompresses a byte to at most 32,768 bytes, so a read takes at most 64 MB of memory.
 _COMPRESSED_BYTES_PER_READ = 2048
 
 
@@ -74,7 +73,7 @@ def read_lines(path: Path) -> Iterable[str]:
     Raises:
         ConfigError: The file cannot be opened.
         InvalidFileError: The file is damaged, a line is not UTF-8 or has more than 1 MiB (the
-            message gives the number of the line), or the lines of a pipe take more than 4 GiB of
+            message contains the number of the line), or the lines of a pipe take more than 4 GiB of
             memory. Errors in a file on disk are raised when you iterate over the lines.
 
     Example:
@@ -112,9 +111,9 @@ def name_of(path: Path) -> str:
 
 
 def shards_of(path: Path) -> dict[str, str]:
-    """Returns the files that a path or a pattern such as "news-*.en.gz" stands for.
+    """Returns the files that match a path or a pattern such as "news-*.en.gz".
 
-    The wildcards are `*`, `?` and `[`. If the pattern itself is the name of a file, it stands for
+    The wildcards are `*`, `?` and `[`. If the pattern itself is the name of a file, it matches only
     that file. The key of a file is the text that replaces the wildcards, from the first wildcard to
     the last, such as "01" for "news-01.en.gz". Files are sorted by key.
 
@@ -254,7 +253,7 @@ def read_lines_once(path: Path) -> Iterator[str]:
 
 
 def _blocks(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    r"""Joins chunks to blocks of whole lines, without the line end of each block's last line.
+    r"""Joins chunks into blocks of whole lines, without the line end of each block's last line.
 
     A "\r" before the end of a line is removed. If a line is longer than allowed, its beginning
     becomes a block.
@@ -291,7 +290,7 @@ class Shard(NamedTuple):
         Raises:
             ConfigError: A file cannot be opened.
             InvalidFileError: A side is empty, is not text, or has more sentences than the other
-                side. The message gives both numbers.
+                side. The message contains both numbers.
         """
         sources, targets = iter(self.source), iter(self.target)
         for number, (source, target) in enumerate(itertools.zip_longest(sources, targets)):
@@ -326,7 +325,7 @@ def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpu
 
     Raises:
         ConfigError: A pattern matches no file, a file has no partner, or a pipe cannot be opened.
-        InvalidFileError: A pipe holds something other than text.
+        InvalidFileError: A pipe contains something other than text.
 
     Example:
         >>> [corpus.name for corpus in text_corpora(["train.en"], ["train.de"])]
