@@ -22,8 +22,8 @@ from keras_transformer.translation import Translator
 # the translator.
 PROBES = ["", "A dog runs.", "Zwei Männer 123 🙂", "b" * 300]
 # All formats support all values of these options. For any other option, a format supports only the
-# default and the values that it lists. Other values of a new option are therefore rejected until a
-# format lists them.
+# values that it lists, or the default if it lists none. Other values of a new option are therefore
+# rejected until a format lists them.
 _FREE = {
     "source_vocab_size",
     "target_vocab_size",

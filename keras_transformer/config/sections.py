@@ -334,9 +334,9 @@ class AugmentConfig:
             Defaults to 0.
         no_final_punctuation: float. Share of pairs without a full stop, question mark or
             exclamation mark at the end of both sides. Defaults to 0.
-        typos: float. Share of pairs with typing errors in the source. In 10% of its words, and at
-            least in one word, a letter is dropped, doubled or replaced by a neighbor on the
-            keyboard, or two letters are swapped. Defaults to 0.
+        typos: float. Share of pairs with typing errors in the source. In 10% of its words of three
+            letters or more, and at least in one of them, a letter is dropped, doubled or replaced
+            by a neighbor on the keyboard, or two letters are swapped. Defaults to 0.
         spaces: float. Share of pairs with spacing errors in the source. 10% of its spaces, and at
             least one space, are doubled or missing. Defaults to 0.
         emoji: float. Share of pairs with the same emoji at the beginning or the end of both sides.
