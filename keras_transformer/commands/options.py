@@ -243,8 +243,8 @@ class Parser(argparse.ArgumentParser):
                 )
                 self.add_option("--keep", existing_file, "FILE", help)
             help = (
-                "glossary with a term, a tab and its translation in each line; needs a model that "
-                "was trained with data.terms"
+                "glossary with one entry per line: a term, a tab and its translation; needs a "
+                "model that was trained with data.terms"
             )
             self.add_option("--terms", existing_file, "FILE", help)
 
@@ -311,7 +311,7 @@ def check_outputs(
         for model_dir in model_dirs:
             if ModelDir(model_dir).has_as_file(path):
                 raise ConfigError(
-                    f"{path}: this is a file of the model directory {model_dir}; "
+                    f"{path}: this file belongs to the model directory {model_dir}; "
                     "choose another output file"
                 )
         _require_writable(path)

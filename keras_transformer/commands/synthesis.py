@@ -142,7 +142,9 @@ def run_augment(options: argparse.Namespace) -> None:
     config = AugmentConfig(**{name: getattr(options, name) for name in _SHARES})
     if not config:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in _SHARES)
-        raise ConfigError(f"nothing to change: give a share above 0 by {names}")
+        raise ConfigError(
+            f"nothing to change: set at least one of these options to a share above 0: {names}"
+        )
     sides = ("source",) if options.target is None else ("source", "target")
     paths = [f"{options.output}.{side}" for side in sides]
     check_outputs(options, paths)

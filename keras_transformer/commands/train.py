@@ -41,7 +41,9 @@ def _add_text_options(parser: Parser) -> None:
         )
         parser.add_paths("--source", help + "'news-*.en.gz', matches files of the same corpus")
         parser.add_paths("--target", "their translations, one per line")
-        parser.add_paths("--pairs", "files with a sentence, a tab and its translation in each line")
+        parser.add_paths(
+            "--pairs", "files with one pair per line: a sentence, a tab and its translation"
+        )
         parser.add_option(
             "--tfds", text_not_empty, "NAME", "a translation dataset from tensorflow-datasets"
         )
@@ -70,7 +72,7 @@ def _add_validation_files(parser: Parser) -> None:
     parser.add_paths("--valid-source", "sentences, one per line")
     parser.add_paths("--valid-target", "their translations, one per line")
     parser.add_paths(
-        "--valid-pairs", "files with a sentence, a tab and its translation in each line"
+        "--valid-pairs", "files with one pair per line: a sentence, a tab and its translation"
     )
 
 

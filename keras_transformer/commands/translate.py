@@ -151,8 +151,8 @@ def _require_uncompressed(path: str) -> None:
     for suffix, program in ((".gz", "gzip"), (".xz", "xz"), (".zst", "zstd")):
         if path.endswith(suffix):
             raise ConfigError(
-                f"--source must not be compressed: {program} -dc {path} | keras-transformer "
-                "translate ..."
+                f"--source must not be compressed; decompress it: {program} -dc {path} | "
+                "keras-transformer translate ..."
             )
 
 

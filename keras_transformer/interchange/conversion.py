@@ -17,14 +17,14 @@ from ..tensors import Tensor
 
 
 def require_own_class(layer: object, classes: Collection[type], name: str = "layer") -> None:
-    """Raises a ConfigError unless the layer is of one of the classes, and not of a subclass.
+    """Raises a ConfigError unless the type of the layer is one of the classes, not a subclass.
 
     A subclass may compute something different.
     """
     if type(layer) not in classes:
         names = ", ".join(cls.__name__ for cls in classes)
         raise ConfigError(
-            f"{name} must be one of {names}, and of no subclass; received {type(layer).__name__}"
+            f"{name} must be one of {names}, not a subclass; received {type(layer).__name__}"
         )
 
 

@@ -217,7 +217,7 @@ def to_torch(
     See `from_torch` for a table of the classes. The module is in evaluation mode, and has
     `batch_first=True` and the dtype of the layer's weights. Its attention has biases only with
     `attention_bias`, and its feed-forward network only with `feed_forward_bias`. Each dropout
-    module has the corresponding rate of the layer. Initializers and seeds are not copied.
+    module uses the corresponding rate of the layer. Initializers and seeds are not copied.
 
     Args:
         layer: a built layer, or the result of `from_torch` for a `torch.nn.Transformer`.

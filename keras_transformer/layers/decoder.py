@@ -236,7 +236,7 @@ class Decoder(ArgumentHints, keras.layers.Layer):
         position_ids: Tensor | None = None,
         entry_position_ids: Tensor | None = None,
     ) -> tuple[Tensor, list[Cache]]:
-        """Computes the outputs of all layers at new positions. See `DecoderLayer.step`."""
+        """Computes the output of the stack at new positions. See `DecoderLayer.step`."""
         sources: Sequence[Any] = source_key_values or [None] * len(self.layers)
         check_count("caches", caches, len(self.layers))
         check_count("source_key_values", sources, len(self.layers))

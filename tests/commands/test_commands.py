@@ -291,7 +291,7 @@ def test_translate_never_writes_over_a_file_unasked(tiny_model_dir, fails, text)
     message = fails(*model, "--source", source, "--output", source, "--overwrite")
     assert message.endswith("this file is read as --source; choose another output file")
     message = fails(*model, "--source", text("a.gz", ["a"]))
-    assert "--source must not be compressed: gzip -dc " in message
+    assert "--source must not be compressed; decompress it: gzip -dc " in message
 
 
 def test_scores_are_one_json_object_if_asked(tiny_model_dir, known_pairs, capsys):

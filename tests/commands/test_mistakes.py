@@ -343,7 +343,7 @@ def test_a_file_of_the_model_directory_is_not_replaced(
     }[spelling]
     arguments = [*shlex.split(PAIRS), "--links", output, "--overwrite", "--model-dir", "model"]
     message = fails("build-shortlist", *arguments)
-    assert f"{output}: this is a file of the model directory model" in message
+    assert f"{output}: this file belongs to the model directory model" in message
     assert (tmp_path / "model" / "config.yaml").read_text() == "format_version: 2\n"
 
 
@@ -356,7 +356,7 @@ def test_no_command_writes_to_files_of_the_model_directory(text, fails, tmp_path
         (f"build-shortlist {PAIRS} --links model/log.csv", "model/log.csv"),
     ):
         message = fails(*shlex.split(command), "--model-dir", "model", "--overwrite")
-        assert f"{output}: this is a file of the model directory model" in message
+        assert f"{output}: this file belongs to the model directory model" in message
 
 
 @pytest.mark.parametrize(

@@ -340,7 +340,7 @@ class Subclass(torch.nn.TransformerEncoderLayer):
     "module, message",
     [
         (torch.nn.Linear(2, 3), "module must be one of MultiheadAttention, .*; received Linear"),
-        (Subclass(**ARGUMENTS), "module must be one of .* of no subclass; received Subclass"),
+        (Subclass(**ARGUMENTS), "module must be one of .* not a subclass; received Subclass"),
         (
             torch.nn.MultiheadAttention(8, 2, add_bias_kv=True),
             "add_bias_kv of module must be False; received add_bias_kv of module=True",

@@ -338,7 +338,10 @@ def test_the_command_writes_both_sides(text, tmp_path):
 def test_mistakes_of_the_command(text, fails, tmp_path):
     source, target = text("en", ["a", "b"]), text("de", ["a"])
     for arguments, message in (
-        ([source], "nothing to change: give a share above 0 by --upper-case, --title-case"),
+        (
+            [source],
+            "nothing to change: set at least one of these options to a share above 0: --upper-case",
+        ),
         (
             [source, "--typos", "2"],
             "--typos must be at least 0 and at most 1; received --typos=2.0",
