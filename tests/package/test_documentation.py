@@ -166,8 +166,8 @@ def make_model_dir(path):
 def check_python(words, parse):
     if words[:2] == ["-m", "joeynmt"] or words[0] == "scripts/build_vocab.py":
         return  # Commands of JoeyNMT, in coming-from.md.
-    if words[0] == "translate_int8.py":
-        return  # A program that large-files.md shows.
+    if words[0] in ("translate_int8.py", "translate_by_server.py"):
+        return  # Programs that large-files.md and latency.md show.
     if words[:2] == ["-m", "venv"] or words[:2] == ["-m", "pytest"]:
         assert all((ROOT / word).exists() for word in words[2:] if word.endswith(".py"))
     elif "-c" in words:
