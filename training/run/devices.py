@@ -1,4 +1,4 @@
-"""The devices to train on, and the worker processes, one on each machine of a cluster."""
+"""Sets up the devices to train on, and the worker processes, one on each machine of a cluster."""
 
 import contextlib
 import logging
@@ -16,12 +16,12 @@ from .interruption import ended_by_signals
 
 _log = logging.getLogger(__name__)
 
-# Each core computes at least this many tokens of a batch. With fewer tokens, dividing the batch
+# Each core processes at least this many tokens of a batch. With fewer tokens, dividing the batch
 # costs more time than it saves.
 TOKENS_PER_PART = 1000
-# Sum this many numbers at a time, to bound memory.
+# Sum at most this many numbers at a time, to limit memory use.
 _NUMBERS_PER_SUM = 2**22
-# TensorFlow raises these errors if a worker has ended or does not answer.
+# TensorFlow raises these errors if a worker has exited or does not respond.
 _ERRORS_OF_LOST_WORKERS = (
     tf.errors.UnavailableError,
     tf.errors.DeadlineExceededError,
@@ -33,21 +33,21 @@ _ERRORS_OF_LOST_WORKERS = (
 def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
     """Returns a distribution strategy for the GPUs, or for the CPU if there are none.
 
-    Call it before any other TensorFlow function. If `TF_CONFIG` or, without it, Slurm describes
-    several workers, the function waits until all workers are connected.
+    Call this function before any other TensorFlow function. If `TF_CONFIG` describes several
+    workers, or Slurm does and `TF_CONFIG` is not set, it waits until all workers are connected.
 
     Args:
-        devices: Number of devices on this machine. A CPU is divided into logical devices. Defaults
-            to None: all GPUs, or one CPU.
+        devices: Number of devices to use on this machine. A CPU is divided into logical devices.
+            Defaults to None, which uses all GPUs, or the CPU as a single device.
 
     Returns:
         A `MultiWorkerMirroredStrategy` for several workers, a `MirroredStrategy` for several
         devices, or TensorFlow's default strategy for a single device.
 
     Raises:
-        ConfigError: The number is not positive, is larger than the number of GPUs, or is given for
-            several workers; or `TF_CONFIG` or Slurm's variables do not describe workers.
-        WorkerError: The workers cannot be connected.
+        ConfigError: `devices` is not positive, exceeds the number of GPUs, or is set although there
+            are several workers; or `TF_CONFIG` or Slurm's variables are invalid.
+        WorkerError: This worker cannot connect to the others.
     """
     require(devices is None or devices > 0, "devices", "positive", devices)
     gpus = tf.config.list_physical_devices("GPU")
@@ -74,14 +74,14 @@ class Workers:
     """The processes that train a model together, each with its own replicas.
 
     The first process is the chief. Only the chief reads and writes the model directory. The other
-    processes get the content that they need over the network, so you do not have to share the
-    directory. All processes call the same methods in the same order.
+    processes receive what they need over the network, so they do not need access to the directory.
+    All processes must call the same methods in the same order.
 
     Attributes:
         number: The number of processes.
         is_chief: Whether this process is the chief.
         name: The name of this process in messages.
-        replicas: The numbers of this process's replicas among all replicas.
+        replicas: The indices of this process's replicas among all replicas.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
@@ -109,12 +109,13 @@ class Workers:
         self._sum_of_all = sum_of_all
 
     def from_chief(self, content: bytes) -> bytes:
-        """Returns the content that the chief passes. Content from other processes is ignored."""
+        """Sends the chief's content to all processes. Content from other processes is ignored."""
         if self.number == 1:
             return content
         if not self.is_chief:
             content = b""
-        # Float32 represents numbers of two bytes exactly, and every network can add them up.
+        # Send 16-bit integers as float32, which represents them exactly and supports all-reduce on
+        # every network.
         size_in_parts = self._sum(np.array([len(content)], "<u8").view("<u2"))
         size = int(size_in_parts.astype("<u2").view("<u8")[0])
         pieces = []
@@ -144,10 +145,10 @@ class Workers:
 
     @contextlib.contextmanager
     def naming_the_lost(self) -> Iterator[None]:
-        """Turns the error that all processes get if a process is lost into a clear message.
+        """Replaces TensorFlow's error about a lost process, which all processes get.
 
         Raises:
-            WorkerError: A process has ended or does not answer. The message names it, if possible.
+            WorkerError: A process has exited or does not respond. The message names it if possible.
         """
         try:
             yield
@@ -167,7 +168,7 @@ class Workers:
         return f"{'the chief' if index == 0 else f'worker {index}'} ({self._addresses[index]})"
 
     def _sum(self, numbers: np.ndarray) -> np.ndarray:
-        """Adds up the numbers of all processes."""
+        """Sums the numbers elementwise over all processes."""
         return self._sum_of_all(numbers.astype("float32")).numpy()
 
 

@@ -1,7 +1,7 @@
 """Trains on one or several devices, from the first step or from where an earlier run stopped.
 
-The functions below `train` are its steps. They make tokenizers and batch plans from the text, and
-check that the model directory fits the run.
+The functions below `train` are its steps: they learn the tokenizers, plan the batches, and check
+that the run fits the model directory.
 """
 
 import contextlib
@@ -61,8 +61,8 @@ from .state import restore_training_state
 
 _log = logging.getLogger(__name__)
 
-# Warn about a larger share of unknown tokens. A vocabulary leaves out only one character in 10,000
-# of the text that it is learned from.
+# Warn if at least this share of the tokens is unknown. A vocabulary leaves out only one in 10,000
+# characters of the text from which it is learned.
 _NOTABLE_SHARE = 0.01
 
 
@@ -79,11 +79,11 @@ def train(
     init_from: ModelDir | None = None,
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> None:
-    """Trains a translator, or resumes a training run that was stopped.
+    """Trains a translation model, or resumes a training run that was stopped.
 
-    Initial weights and dropout depend on Keras' global seed. Call `keras.utils.set_random_seed`
-    first, before you load any tokenizer, because TensorFlow then loses the SentencePiece models
-    that it holds.
+    Initial weights and dropout depend on Keras' global seed. If you set it, call
+    `keras.utils.set_random_seed` before you load any tokenizer, because the call makes TensorFlow
+    discard the SentencePiece models that are already loaded.
 
     Args:
         config: The configuration from `load_recipe`.
@@ -91,21 +91,21 @@ def train(
         valid_pairs: Pairs to validate on.
         model_dir: The model directory, which is created if it does not exist.
         strategy: The strategy from `make_strategy`.
-        parallel_parts: Number of parts into which all devices together divide a batch to compute
-            them in parallel, as `divide_cores` returns it. Defaults to 1.
-        allow_changed_text: Whether a run may be resumed with another text. Defaults to False.
-        interruption: Handles signals during the run. Defaults to None: signals have the same effect
-            as in any Python program.
-        init_from: The model whose tokenizers and weights the training starts with. Load the
-            configuration with the same `init_from` (`load_recipe`). Defaults to None: a new
-            vocabulary and random weights.
-        callbacks: Keras callbacks, for example from Weights & Biases or MLflow, or your own. For
-            them, each validation is the end of an epoch. Defaults to no callbacks.
+        parallel_parts: Number of parts into which a batch is divided, over all devices, to compute
+            them in parallel. Use the value that `divide_cores` returns. Defaults to 1.
+        allow_changed_text: Whether a run may be resumed with a different text. Defaults to False.
+        interruption: Handles signals during the run. Defaults to None, which leaves the handling of
+            signals to Python.
+        init_from: Directory of a model that provides the tokenizers and the initial weights. Pass
+            the same `init_from` to `load_recipe`. Defaults to None, which learns a new vocabulary
+            and initializes the weights at random.
+        callbacks: Keras callbacks, for example from Weights & Biases or MLflow, or your own. They
+            see each validation as the end of an epoch. Defaults to no callbacks.
 
     After each step, the logs that a callback receives contain `loss`, the mean since the last
     validation. After each validation, they contain `step`, `learning_rate`, `loss`, `val_loss`,
     `val_perplexity` and `val_accuracy`; also `val_bleu` and `val_chrf` if BLEU ranks checkpoints,
-    and `skipped_steps` in float16. Everything is saved by then. `self.model.transformer` is the
+    and `skipped_steps` in float16. By then, everything is saved. `self.model.transformer` is the
     model. If a callback sets `self.model.stop_training = True`, the run ends after the next
     validation, and you can resume it. The state of callbacks is not saved.
 
@@ -171,7 +171,7 @@ def train(
             tokenizers = load_or_learn_tokenizers(
                 config, seen_pairs, model_dir, init_from, workers, directory
             )
-            # End the run here if the vocabulary cannot translate as the configuration says.
+            # Raise an error here if the vocabulary does not support the decoding options.
             TextCodec.for_translation(tokenizers, config.model.max_length, config.decoding)
             config = config.with_vocab_sizes(*(tokenizer.vocab_size for tokenizer in tokenizers))
             if init_from is not None and workers.is_chief and not model_dir.is_trained():
@@ -263,7 +263,7 @@ def load_or_learn_tokenizers(
 ) -> TokenizerPair:
     """Loads the tokenizers of an earlier run or of `init_from`, or learns them from the pairs.
 
-    The other workers receive the chief's tokenizers and store them in the directory.
+    Workers other than the chief receive the chief's tokenizers, and store them in `directory`.
     """
     if not workers.is_chief:
         for name in tokenizer_filenames(config.tokenizer):
@@ -293,7 +293,7 @@ def plan_texts(
     num_parts: int,
     directory: pathlib.Path,
 ) -> tuple[BatchPlan, BatchPlan]:
-    """Tokenizes both texts into files in the directory, and plans their batches.
+    """Tokenizes both texts, writes the token ids to the directory, and plans the batches.
 
     Each batch can be divided into `num_parts` equal parts.
     """
@@ -322,7 +322,8 @@ def plan_texts(
     if training.guided_alignment:
         train_ids = align_encoded(train_ids)
     valid_ids = encode_validation(config, valid_pairs, tokenizers, directory)
-    # A source vocabulary may spell the translations of terms in bytes. Validation text has none.
+    # Do not warn about the source of the training text if it contains translations of terms, which
+    # the source vocabulary may spell in bytes. The validation text has no such translations.
     _report_pairs(
         "training text", train_ids, tokenizers, ["target"] if terms else TokenizerPair._fields
     )
@@ -343,7 +344,7 @@ def _report_pairs(
     tokenizers: TokenizerPair,
     sides: Sequence[str] = TokenizerPair._fields,
 ) -> None:
-    """Logs the number of pairs, and warns if the vocabulary of a side hardly knows its text."""
+    """Logs the number of pairs, and warns if a vocabulary does not cover the text of its side."""
     left_out = []
     if pairs.num_empty:
         left_out.append(f"{pairs.num_empty:,} empty")
@@ -365,9 +366,9 @@ def _report_pairs(
 def _require_memory(config: Config) -> None:
     """Checks that the machine has the minimum memory that training needs.
 
-    All variables are float32: weights and their moving average, and, for weights that are trained,
-    Adam's two moments and the gradients. With a GPU, the gradients are in GPU memory, but all
-    variables are copied to main memory to be saved. The memory to compute a batch is not included.
+    All variables are float32: the weights, their moving average and, for trainable weights, Adam's
+    two moments and the gradients. With a GPU, the gradients are in GPU memory, but all variables
+    are copied to main memory to be saved. The memory to compute a batch is not included.
     """
     copies = 1 + (config.training.ema > 0)
     # Count moments and gradients only if no weights are frozen, because the number of frozen
@@ -388,7 +389,7 @@ def _directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
         with lock:
             yield
     finally:
-        # If the run did not start, the directory is empty: remove it again.
+        # If the run did not start, the directory is empty and can be removed.
         with contextlib.suppress(OSError):
             model_dir.path.rmdir()
 
@@ -396,9 +397,9 @@ def _directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
 def _resumable_config(
     model_dir: ModelDir, config: Config, workers: Workers, init_from: ModelDir | None
 ) -> Config:
-    """Returns the configuration of a run, with the precision and the normal form of its first step.
+    """Returns the configuration of a new or resumed run with its precision and normal form.
 
-    The run may be new or resumed.
+    If the configuration does not set them, a resumed run uses the values that it started with.
     """
     given = repr(config)
     precision = config.training.precision
@@ -424,7 +425,7 @@ def _resumable_config(
 
 
 def _warn_of_another_rate(earlier: Config, config: Config, step: int) -> None:
-    """Warns if a changed configuration changes the learning rate of the next step.
+    """Warns if a change of the configuration changes the learning rate of the next step.
 
     The schedule always spans all steps. After the end of a cosine schedule, where the rate is 0,
     additional steps make the rate jump up.
@@ -445,7 +446,7 @@ def _warn_of_another_rate(earlier: Config, config: Config, step: int) -> None:
 
 
 def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:
-    """Renames files of other programs that have the same name as a file that training writes."""
+    """Renames files of other programs whose names training needs for its own files."""
     paths = [
         model_dir.log_path,
         model_dir.best_path,
