@@ -145,7 +145,7 @@ class Workers:
 
     @contextlib.contextmanager
     def naming_the_lost(self) -> Iterator[None]:
-        """Replaces TensorFlow's error about a lost process, which all processes get.
+        """Replaces TensorFlow's error about a lost process with a clear message.
 
         Raises:
             WorkerError: A process has exited or does not respond. The message names it if possible.
