@@ -26,9 +26,10 @@ _NORMAL_FORMS: tuple[Literal["NFC", "NFKC"], ...] = ("NFC", "NFKC")
 _FORMS_OF_CHINESE = ("simplified", "traditional")
 # Show only the most common scripts.
 _MOST_SCRIPTS = 5
-# Text is Japanese if at least this share of its sentences has kana. Some sentences have only kanji.
+# Text is Japanese if at least this share of its sentences contains kana. Some Japanese sentences
+# contain only kanji.
 _LEAST_SHARE_OF_KANA = 0.1
-# A report can be stored as JSON.
+# A report, which can be converted to JSON.
 Report = dict[str, Any]
 
 
@@ -40,20 +41,24 @@ def check_data(
 ) -> Report:
     """Reads a text once and returns a report about it.
 
-    If no filter is turned on, the report says which pairs `filters.RECOMMENDED` would remove.
+    If no filter is turned on, the report shows which pairs `filters.RECOMMENDED` would remove.
 
     Args:
-        spans: Finds the spans that placeholders stand for. The report then counts the pairs that
-            have spans, and the pairs whose sides have different spans. Defaults to None.
+        spans: Finds the spans that placeholders replace. If it is set, the report counts the pairs
+            that contain spans, and the pairs whose sides contain different spans. Defaults to None.
 
     Returns:
-        A report with the numbers of pairs in all, in each corpus, left out by each filter (with the
-        places of the first pairs), kept, and held out. For "source" and "target", it has the number
-        of empty sentences; lengths in characters, with percentiles by percent, such as "90"; the
-        number of sentences that the normal forms NFC and NFKC would change; the scripts of the
-        sentences, the most common first, with the places of the first sentences in the other
-        scripts; and the numbers of sentences in simplified and in traditional Chinese, with the
-        places of the first sentences.
+        A report with the numbers of pairs in total, in each corpus, left out by each filter (with
+        the locations of the first pairs), kept, and held out. For "source" and "target", the report
+        contains:
+
+        - the number of empty sentences;
+        - lengths in characters, with percentiles by percent, such as "90";
+        - the number of sentences that the normal forms NFC and NFKC would change;
+        - the scripts of the sentences, the most common first, with the locations of the first
+          sentences in the other scripts;
+        - the numbers of sentences in simplified and in traditional Chinese, with the locations of
+          the first sentences.
 
     Raises:
         ConfigError: As in `read_text`, except that the filters may remove all pairs.
@@ -129,7 +134,7 @@ def check_data(
 def _spans_of(
     pairs: Sequence[tuple[str, str]], spans: "SpanFinder"
 ) -> Iterator[tuple[collections.Counter[bytes], ...]]:
-    """Yields the number of times that each side of a pair contains each span."""
+    """Yields, for each pair, the number of times that each side contains each span."""
     sides = ([*map(collections.Counter, spans.spans(side))] for side in zip(*pairs))
     return zip(*sides, strict=True)
 
@@ -174,7 +179,7 @@ class Forms:
         """Returns the scripts and their numbers of sentences, the most common first."""
         counts = self._scripts.counts.copy()
         if self._is_japanese():
-            # These are Japanese sentences that have only kanji.
+            # Count these as Japanese sentences that contain only kanji.
             counts["Jpan"] += counts.pop("Hani", 0)
         return [
             {
@@ -193,7 +198,7 @@ class Forms:
 
 
 class Examples:
-    """Counts of sentences of several kinds, with the places of the first sentences of each kind."""
+    """Counts sentences of several kinds, and stores the locations of the first of each kind."""
 
     def __init__(self) -> None:
         self.counts = collections.Counter[str]()
@@ -221,7 +226,7 @@ def _describe(lengths: collections.Counter[int]) -> dict[str, Any]:
 def report_lines(title: str, report: Report) -> Iterator[str]:
     """Yields a report as lines of text.
 
-    The title says which text it is, such as "training".
+    The title is the kind of text, such as "training".
     """
     num_pairs = report["pairs"]
     yield f"{title} text: {report['text']}: {counted(num_pairs, 'sentence pair')}"

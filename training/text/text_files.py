@@ -31,16 +31,15 @@ Item = TypeVar("Item")
 Path = str | os.PathLike[str]
 
 _BYTES_PER_READ = 2**16
-# The memory that the lines of a pipe may take, including Python's overhead. It holds about 20
+# The maximum memory for the lines of a pipe, including Python's overhead. It is enough for about 20
 # million sentences.
 _MAX_BYTES_IN_MEMORY = 4 * 2**30
-# Zstandard decompresses a byte to at most 32,768 bytes, so that a read takes at most 64 MB of
-# memory.
+# Zstandard decompresses a byte to at most 32,768 bytes, so a read needs at most 64 MB of memory.
 _COMPRESSED_BYTES_PER_READ = 2048
 
 
 class Reread(Iterable[Item]):
-    """Lines, or pairs of lines, that are read again in each iteration and not held in memory."""
+    """Lines, or pairs of lines, that are read again in each iteration instead of kept in memory."""
 
     def __init__(self, read: Callable[[], Iterator[Item]]) -> None:
         self._read = read
@@ -50,7 +49,7 @@ class Reread(Iterable[Item]):
 
 
 class CountedReread(Reread[str], Collection[str]):
-    """Lines that are read again in each iteration, and whose number is known."""
+    """Lines that are read again in each iteration, with a known number of lines."""
 
     def __init__(self, read: Callable[[], Iterator[str]], number: int) -> None:
         super().__init__(read)
@@ -67,14 +66,14 @@ def read_lines(path: Path) -> Iterable[str]:
     r"""Reads lines of UTF-8 from a file or a pipe; "-" is standard input.
 
     Files whose names end in `.gz`, `.xz` or `.zst` are decompressed. Only "\n" ends a line, because
-    a Unicode separator inside a sentence would shift all later lines against the other language. A
+    a Unicode separator inside a sentence would misalign all later lines with the other language. A
     "\r" before the "\n" and a byte order mark are dropped. A file on disk is read again in each
     iteration. A pipe can be read only once, so its lines are read immediately and held in memory.
 
     Raises:
         ConfigError: The file cannot be opened.
-        InvalidFileError: The file is damaged, a line is not UTF-8 or has more than 1 MiB (the
-            message gives the number of the line), or the lines of a pipe take more than 4 GiB of
+        InvalidFileError: The file is damaged, a line is not UTF-8 or is longer than 1 MiB (the
+            message contains the line number), or the lines of a pipe need more than 4 GiB of
             memory. Errors in a file on disk are raised when you iterate over the lines.
 
     Example:
@@ -112,11 +111,11 @@ def name_of(path: Path) -> str:
 
 
 def shards_of(path: Path) -> dict[str, str]:
-    """Returns the files that a path or a pattern such as "news-*.en.gz" stands for.
+    """Returns the files that match a path or a pattern such as "news-*.en.gz".
 
-    The wildcards are `*`, `?` and `[`. If the pattern itself is the name of a file, it stands for
-    that file. The key of a file is the text that replaces the wildcards, from the first wildcard to
-    the last, such as "01" for "news-01.en.gz". Files are sorted by key.
+    The wildcards are `*`, `?` and `[`. If there is a file with the name of the pattern itself, only
+    that file is returned. The key of a file is the text that the wildcards match, from the first
+    wildcard to the last, such as "01" for "news-01.en.gz". Files are sorted by key.
 
     Raises:
         ConfigError: No file matches the pattern.
@@ -174,7 +173,7 @@ def _xz_chunks(name: str) -> Iterator[bytes]:
                     if not compressed:
                         break
                     _require_xz_padding(num_zeros)
-                    # The first stream may also have the older format .lzma.
+                    # The first stream may also be in the older .lzma format.
                     kind = lzma.FORMAT_XZ if has_stream else lzma.FORMAT_AUTO
                     stream = lzma.LZMADecompressor(kind)
                     has_stream, num_zeros = True, 0
@@ -196,7 +195,7 @@ def _require_xz_padding(num_zeros: int) -> None:
 
 
 def _zstandard_chunks(name: str) -> Iterator[bytes]:
-    """Decompresses frames of Zstandard, and raises an EOFError if the last frame is incomplete.
+    """Decompresses Zstandard frames, and raises an EOFError if the last frame is incomplete.
 
     The package's own reader accepts incomplete frames.
     """
@@ -254,7 +253,7 @@ def read_lines_once(path: Path) -> Iterator[str]:
 
 
 def _blocks(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    r"""Joins chunks to blocks of whole lines, without the line end of each block's last line.
+    r"""Joins chunks into blocks of whole lines, without the line end of each block's last line.
 
     A "\r" before the end of a line is removed. If a line is longer than allowed, its beginning
     becomes a block.
@@ -278,7 +277,7 @@ def _blocks(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class Shard(NamedTuple):
-    """A part of a corpus, which is read again in each iteration. The names are for messages."""
+    """A part of a corpus, which is read again in each iteration. Messages use the names."""
 
     source: Iterable[str]
     target: Iterable[str]
@@ -321,12 +320,12 @@ def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpu
     """Opens text files in which lines with the same number are translations of each other.
 
     The files of a pattern such as "news-*.en.gz" are the shards of a corpus. The translation of a
-    shard is the file that has the same text instead of the wildcards. If no two names match, files
-    are paired in the order of their names.
+    shard is the file that has the same text in place of the wildcards. If no two names match, the
+    files are paired in the order of their names.
 
     Raises:
         ConfigError: A pattern matches no file, a file has no partner, or a pipe cannot be opened.
-        InvalidFileError: A pipe holds something other than text.
+        InvalidFileError: A pipe contains something other than text.
 
     Example:
         >>> [corpus.name for corpus in text_corpora(["train.en"], ["train.de"])]
@@ -343,9 +342,9 @@ def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpu
 def read_lines_or_pairs(
     sources: Sequence[Path], targets: Sequence[Path] | None
 ) -> Iterable[tuple[str, str]]:
-    """Reads pairs of text files like `text_corpora`.
+    """Reads the sentence pairs of text files, which are paired as in `text_corpora`.
 
-    Without target files, it reads text in a single language, and all targets are empty.
+    Without target files, the text is in a single language, and all targets are empty.
     """
     if targets is None:
         texts = read_texts(sources)
@@ -388,7 +387,7 @@ def _listed(paths: Sequence[Path]) -> str:
 
 
 def paired_corpora(paths: Sequence[Path]) -> list[Corpus]:
-    """Opens text files with a sentence, a tab and its translation in each line.
+    """Opens text files in which each line contains a sentence, a tab and its translation.
 
     A path may be a pattern, as for `text_corpora`.
     """
@@ -419,8 +418,8 @@ def _paired_shard(path: Path) -> Shard:
 def tfds_corpus(name: str, split: str, data_dir: Path | None = None) -> Corpus:
     """Opens a dataset of text pairs in tensorflow-datasets, such as "ted_hrlr_translate/pt_to_en".
 
-    Pairs are in the order of the dataset, and the dataset's information defines the source
-    language. If the dataset is not on disk, it is downloaded first. The default directory is the
+    Pairs are in the order of the dataset, and its supervised keys define which language is the
+    source. If the dataset is not on disk, it is downloaded first. The default directory is the
     default of tensorflow-datasets (`TFDS_DATA_DIR` or `~/tensorflow_datasets`).
 
     Raises:
