@@ -202,7 +202,7 @@ class TrainingModel(keras.Model):
     def _loss_of_part(
         self, number: Tensor, inputs: dict[str, Tensor], labels: Tensor
     ) -> LossAndGradients:
-        """Returns the loss and gradients of a part, which has this number among all replicas' parts."""
+        """Returns the loss and gradients of a part. Parts are numbered over all replicas."""
         passes = 2 if self.config.consistency else 1
         if passes == 2:
             inputs = {name: tf.tile(side, (2, 1)) for name, side in inputs.items()}

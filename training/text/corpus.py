@@ -179,9 +179,9 @@ def read_text(
 ) -> tuple[SentencePairs, SentencePairs | None]:
     """Reads a text once, and returns the training pairs and, if requested, the held-out pairs.
 
-    `data` defines the filters, weights and tags. The log shows how many pairs are removed by filters
-    or held out. Files on disk are not kept in memory, but held-out pairs are. In addition, each pair
-    takes one byte of memory while the text is read, and one bit afterwards.
+    `data` defines the filters, weights and tags. The log shows how many pairs are removed by
+    filters or held out. Files on disk are not kept in memory, but held-out pairs are. In addition,
+    each pair takes one byte of memory while the text is read, and one bit afterwards.
 
     Raises:
         ConfigError: A file cannot be opened, no pair is left, or `data.weights`, `data.tags` or
