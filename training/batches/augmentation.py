@@ -1,4 +1,4 @@
-"""Random changes to a text, drawn anew each time the text is read.
+"""Random changes to the training text, which differ in each epoch.
 
 They imitate how users write, annotate terms with translations, and split words into different
 subwords.
@@ -39,7 +39,7 @@ _ONE_OF = 10
 _SHORTEST_WORD_WITH_TYPO = 3
 _EMOJI = [chr(code) for code in range(0x1F600, 0x1F640)]
 _KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
-# The maximum number of terms in a source that are annotated with translations.
+# The maximum number of terms in a source that are annotated with their translations.
 _MAX_TERMS = 4
 
 Change = Callable[[str, str, random.Random], Pair]
@@ -47,10 +47,10 @@ Change = Callable[[str, str, random.Random], Pair]
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """Random changes to sentence pairs, as configured in `data.augment`.
+    """Applies random changes to sentence pairs, as configured in `data.augment`.
 
-    The change of a pair depends only on the seed, the epoch, and the number of the pair in the
-    epoch. Spans that placeholders stand for do not change.
+    The changes to a pair depend only on the seed, the epoch, and the number of the pair in the
+    epoch. Spans that placeholders replace do not change.
 
     Example:
         >>> augmentation = Augmentation(AugmentConfig(upper_case=1), seed=1, spans=SpanFinder())
@@ -84,7 +84,8 @@ class Augmentation:
         """Returns consecutive pairs of an epoch with their changes.
 
         Args:
-            pairs: Pairs with a blank source do not change. Use "" if there is no target.
+            pairs: Sources and targets. Use "" if there is no target. Pairs with a blank source do
+                not change.
             epoch: The number of the epoch, from 0.
             first: The number of the first pair in the epoch. Defaults to 0.
         """
@@ -230,7 +231,7 @@ def _with_wrong_spaces(source: str, target: str, rng: random.Random) -> Pair:
 
 def _with_emoji(source: str, target: str, rng: random.Random) -> Pair:
     emoji = _EMOJI[_below(len(_EMOJI), rng)]
-    # Three of four emoji are added at the end.
+    # Three out of four emoji are added at the end.
     pattern = f"{emoji} {{}}" if rng.random() < 0.25 else f"{{}} {emoji}"
     return pattern.format(source), pattern.format(target) if target else target
 
@@ -249,13 +250,13 @@ def _below(number: int, rng: random.Random) -> int:
 
 
 class TermAnnotation:
-    """Annotation of source terms with their translations, as a glossary does.
+    """Annotates source terms with their translations, like a glossary.
 
-    A source is not annotated if it has no known term, or only terms that are longer than half of
-    the target. Another source is annotated instead, if there is one.
+    A source is not annotated if it contains no known term, or if all translations of its terms are
+    longer than half of the target. Another source is annotated instead, if there is one.
 
     Args:
-        share: The share of sources that get annotated terms.
+        share: The share of sources to annotate.
     """
 
     def __init__(self, lexicon: Lexicon, share: float, seed: int) -> None:
@@ -266,7 +267,7 @@ class TermAnnotation:
         self._missing = 0
 
     def annotate(self, sources: Sequence[str], targets: Sequence[str]) -> list[str]:
-        """Returns sources for `segment_annotated`. Some have one to four annotated terms."""
+        """Returns sources for `segment_annotated`, some with one to four annotated terms."""
         texts = [escaped(source) for source in sources]
         self._missing += int((self._random.random(len(sources)) < self._share).sum())
         order = self._random.permutation(len(sources)).tolist()
@@ -282,7 +283,7 @@ class TermAnnotation:
         return texts
 
     def _choose(self, terms: list[Term], target: str) -> list[Term]:
-        """Chooses up to four terms whose translations together are at most half of the target."""
+        """Chooses up to four terms whose translations are at most half as long as the target."""
         if not terms:
             return []
         number = self._random.integers(min(len(terms), _MAX_TERMS)) + 1
@@ -340,7 +341,7 @@ class SubwordDropout(SentencePieceTokenizer):
     def segment(self, parts: Annotated[Tensor, "string (n,)"]) -> tf.RaggedTensor:
         lines = [escape(part.decode()) for part in np.asarray(parts)]
         # SentencePiece applies the seed only in new threads, and starts threads only for two lines
-        # or more. The empty line makes sure that there are two.
+        # or more. The empty line ensures that there are two.
         sentencepiece.set_random_generator_seed((self.seed * 1_000_003 + self._calls) % 2**32)
         self._calls += 1
         *rows, _ = self._sampler.encode(

@@ -1,4 +1,4 @@
-"""Tokenizes parallel text into files of token ids."""
+"""Tokenizes parallel text, and stores the token ids in files."""
 
 import collections
 import concurrent.futures
@@ -34,7 +34,7 @@ from .augmentation import Augmentation, TermAnnotation
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# Tokenize this many sentences at a time, to bound memory.
+# Tokenize this many sentences at a time, to limit memory use.
 _SENTENCES_PER_CALL = 8192
 # Batches are made from one block of pairs at a time, which is held in memory.
 _PAIRS_PER_BLOCK = 2**18
@@ -51,8 +51,8 @@ LENGTH_COUNT = np.dtype(
 class EncodedPairs:
     """Parallel text as token ids. Each sequence ends with the end token.
 
-    The ids are stored in files. Pairs are assigned to blocks at random, so that a long text needs
-    only the memory of one block. A short text is a single block in its own order.
+    The ids are stored in files. Pairs are assigned to blocks at random, so only one block of a long
+    text is in memory at a time. A short text is a single block in its original order.
     """
 
     directory: pathlib.Path
@@ -92,21 +92,22 @@ class EncodedPairs:
         return tf.io.decode_raw(self._read(side, "lengths", block), tf.int32)
 
     def links(self, block: Dimension) -> Annotated[Tensor, "uint16 or int32 (num_tokens,)"]:
-        """Reads the position of the source token that each target token comes from.
+        """Reads the position of the source token that each target token of a block is aligned with.
 
-        Positions in the sentence are counted from 1. Tokens without a source token have 0.
+        Positions in the sentence are counted from 1. For target tokens without a source token, the
+        position is 0.
         """
         return tf.io.decode_raw(self._read("target", "links", block), self.dtype)
 
     def _read(self, side: str, name: str, block: Dimension) -> Tensor:
         number = tf.strings.as_string(block)
-        # Bytes, because the path need not be UTF-8.
+        # Use bytes, because the path may not be valid UTF-8.
         parts = [bytes(self.directory), "/", number, f".{side}.{name}"]
         return tf.io.read_file(tf.strings.join(parts))
 
 
 def count_lengths(block: int, source_lengths: np.ndarray, target_lengths: np.ndarray) -> np.ndarray:
-    """Counts the pairs of a block with the same lengths, as LENGTH_COUNT in ascending order.
+    """Counts the pairs of a block with the same two lengths: LENGTH_COUNT (n,), ascending.
 
     The lengths of each side are int (n,) and less than 2**31.
 
@@ -114,7 +115,7 @@ def count_lengths(block: int, source_lengths: np.ndarray, target_lengths: np.nda
         >>> count_lengths(0, np.array([3, 2, 3]), np.array([4, 5, 4])).tolist()
         [(0, 2, 5, 1), (0, 3, 4, 2)]
     """
-    # Sorting single numbers is several times as fast as sorting rows of two.
+    # Sorting single numbers is several times as fast as sorting rows of two numbers.
     both_lengths = (source_lengths.astype(np.int64) << 32) + target_lengths
     both_lengths, num_pairs = np.unique(both_lengths, return_counts=True)
     counts = np.empty(len(both_lengths), LENGTH_COUNT)
@@ -131,10 +132,10 @@ Chunk = tuple[Sequence[str], Sequence[str], Sequence[str]]
 
 @dataclasses.dataclass(frozen=True)
 class Epochs:
-    """Parallel text for several epochs, which may change it differently."""
+    """Parallel text for several epochs, each with its own random changes."""
 
     pairs: SentencePairs
-    number: int = 1  # more than 1 if the text is drawn anew in each epoch
+    number: int = 1  # more than 1 if the epochs have different random changes
     augmentation: Augmentation | None = None
     terms: TermAnnotation | None = None
 
@@ -162,7 +163,7 @@ class Epochs:
 
 
 def encode(epochs: Epochs, codec: TextCodec, directory: pathlib.Path) -> EncodedPairs:
-    """Encodes parallel text with tags in front of its sources.
+    """Converts parallel text to token ids, with tags in front of the sources.
 
     Pairs are left out if a side is empty or too long.
 
@@ -227,9 +228,9 @@ def encode(epochs: Epochs, codec: TextCodec, directory: pathlib.Path) -> Encoded
 
 
 def align_encoded(pairs: EncodedPairs) -> EncodedPairs:
-    """Returns the pairs with word alignments, for guided alignment.
+    """Adds word alignments to the pairs, for guided alignment.
 
-    See Garg et al. 2019, arXiv 1909.02074. IBM Model 1 learns from at most 200,000 of the pairs.
+    See Garg et al. 2019, arXiv 1909.02074. IBM Model 1 is trained on at most 200,000 of the pairs.
     The alignments on which both directions agree are written next to the token ids.
     """
     num_pairs = min(len(pairs), _MAX_ALIGNED_PAIRS)
@@ -287,7 +288,7 @@ def _nothing_left(
 def _tag_ids(tags: Sequence[str], tokenizer: Tokenizer) -> tf.RaggedTensor | None:
     """Returns the tag token in front of each source, int32 (batch, None), or None without tags.
 
-    Rows with an empty tag are empty.
+    Rows without a tag are empty.
     """
     if not any(tags):
         return None
@@ -334,7 +335,7 @@ def _source_places(source: Sentences, target: Sentences, probabilities: Counts) 
 
 
 def _first_pairs(pairs: EncodedPairs, number: int) -> Iterator[tuple[Sentences, Sentences]]:
-    """Yields the first `number` pairs, a random sample if the text has several blocks."""
+    """Yields the first `number` pairs, which are a random sample if there are several blocks."""
     for block in range(pairs.num_blocks):
         source, target = _block_sentences(pairs, block)
         num_of_block = min(number, len(source.lengths))

@@ -4,7 +4,7 @@ The plan depends only on the lengths of the pairs. It is made once, and determin
 their number, their shapes and their padding.
 
 No Python code runs in the pipeline's threads. It would compete with the training loop for the GIL,
-and a process that ends while a thread waits for the GIL hangs.
+and the process would hang if it exited while a thread waits for the GIL.
 """
 
 import dataclasses
@@ -19,13 +19,13 @@ from keras_transformer.tensors import Dimension, Tensor
 
 from .encoded_pairs import EncodedPairs
 
-# Make this many batches ahead. A batch takes a few milliseconds.
+# Prepare this many batches in advance. A batch takes a few milliseconds.
 _BATCHES_AHEAD = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """A shape of batches: source length and target length in tokens, and rows."""
+    """The shape of a batch: source length and target length in tokens, and number of rows."""
 
     source_length: int
     target_length: int
@@ -38,14 +38,14 @@ class Bucket:
 
 
 class PlannedBatch(NamedTuple):
-    """A batch of pairs from a block, whose pairs are sorted by bucket.
+    """A batch of consecutive pairs from a block that is sorted by bucket.
 
     In the pipeline, the fields are tensors.
     """
 
     begin: Dimension  # position of the first pair
     end: Dimension  # position after the last pair
-    num_rows: Dimension  # rows without a pair are empty
+    num_rows: Dimension  # number of rows; rows without a pair are empty
     source_length: Dimension  # length of the source rows, in tokens
     target_length: Dimension
 
@@ -84,8 +84,8 @@ def plan_batches(
         tokens_per_batch: Maximum of `batch_size * max(source_length, target_length)`. A longer pair
             forms a batch with a single row.
         num_buckets: Maximum number of shapes. Defaults to 8.
-        num_parts: Number of equal parts into which each batch can be divided. Empty rows fill up
-            the batch, and the pairs in a batch stay the same. Defaults to 1.
+        num_parts: Number of equal parts into which each batch can be divided. If necessary, empty
+            rows are added to a batch. The pairs in a batch do not depend on it. Defaults to 1.
     """
     positive_int("tokens_per_batch", tokens_per_batch)
     positive_int("num_buckets", num_buckets)
@@ -124,8 +124,8 @@ def choose_buckets(
     """Chooses the shapes of batches that minimize the number of positions in an epoch.
 
     Pairs are sorted by the length of their longer side. Dynamic programming finds the boundaries
-    between buckets with the smallest sum of `rows * (source_length + target_length)`. A batch
-    counts as full even if it is not, so that no bucket is made for a few pairs. The pairs of a
+    between buckets with the smallest sum of `rows * (source_length + target_length)`. Every batch
+    is counted as full, to avoid buckets with only a few pairs. The pairs of a
     bucket are then spread evenly over its batches: 9 pairs, in batches of at most 8, make two
     batches of 5 rows. Shapes are returned from the shortest to the longest.
 
@@ -168,7 +168,7 @@ def _cheapest_ranges(costs: np.ndarray, most_ranges: int) -> list[tuple[int, int
     costs[i, j] is the cost of the range from i to j.
     """
     size = len(costs)
-    # Empty ranges cost nothing, so that there may be fewer ranges.
+    # Empty ranges cost nothing, so the result may have fewer ranges.
     np.fill_diagonal(costs, 0)
     # least[j] is the lowest cost of 0 to j with len(begins) ranges, and begins[-1][j] is the start
     # of the last of these ranges.
@@ -197,24 +197,25 @@ def training_dataset(
     replicas: range = range(1),
     num_replicas: int = 1,
 ) -> tf.data.Dataset:
-    """Returns endless batches, with every pair once per epoch and in another order in each epoch.
+    """Returns an infinite dataset of batches, with every pair once per epoch in a different order.
 
     The order depends only on the seed and the epoch. If a training run was stopped after `k` steps,
     pass `first_step=k` to continue with the same batches.
 
     Args:
-        start_id: The token that a target begins with.
+        start_id: Id of the start token, with which each target begins.
         first_step: Number of batches to skip. Skipping a batch costs nothing. Defaults to 0.
-        replicas: The replicas to make batches for, one after another. Each replica gets its share
-            of the rows of every batch. Defaults to the only replica.
+        replicas: The replicas to yield batches for. For every batch, the dataset yields each
+            replica's share of the rows, one after another. Defaults to the only replica.
         num_replicas: Number of replicas that share a batch. The plan's `num_parts` must be a
             multiple of it. Defaults to 1.
 
     Returns:
         Dataset of `({"source": (batch, source length), "target": (batch, target length)}, labels
         (batch, target length))`, all int32 and padded with 0. If the pairs have word alignments,
-        the inputs also have `"links": (batch, target length)`. The target is the start token and
-        the sentence, and the labels are the sentence and the end token. Empty rows come last.
+        the inputs also contain `"links": (batch, target length)`. The target consists of the start
+        token and the sentence, and the labels consist of the sentence and the end token. Empty rows
+        come last.
     """
     seed = non_negative_int("seed", seed)
     first_step = non_negative_int("first_step", first_step)
@@ -258,10 +259,10 @@ def training_dataset(
 def validation_dataset(
     plan: BatchPlan, *, start_id: int, replicas: range = range(1), num_replicas: int = 1
 ) -> tf.data.Dataset:
-    """Returns batches with every pair once, always in the same order.
+    """Returns a dataset of batches, with every pair once, always in the same order.
 
-    The batches of a block are sorted from the shortest to the longest. Arguments and elements are
-    as in `training_dataset`. The cardinality is known.
+    The batches of a block are sorted from the shortest to the longest. The arguments and elements
+    are the same as for `training_dataset`. The cardinality of the dataset is known.
     """
 
     def batches_of_block(block: Tensor) -> tf.data.Dataset:
@@ -281,7 +282,7 @@ def _bucket_of_pair(plan: BatchPlan, block: Tensor) -> Tensor:
 
 
 def _planned_batches(plan: BatchPlan, block: Tensor) -> PlannedBatch:
-    """Returns the plan of a block whose number is a tensor. The fields are int64 (num_batches,)."""
+    """Returns the batches of a block, given as a tensor. The fields are int64 (num_batches,)."""
     ends = np.cumsum([0, *map(len, plan.batches)])
     begin, end = tf.gather(ends, block), tf.gather(ends, block + 1)
     batches = np.concatenate(plan.batches)
@@ -289,7 +290,7 @@ def _planned_batches(plan: BatchPlan, block: Tensor) -> PlannedBatch:
 
 
 def _shares(batches: PlannedBatch, replicas: range, num_replicas: int) -> PlannedBatch:
-    """Returns the rows of each replica. The fields are int64 (num_batches * len(replicas),)."""
+    """Divides batches among replicas. The fields are int64 (num_batches * len(replicas),)."""
     numbers = tf.range(replicas.start, replicas.stop, dtype=tf.int64)
     replica = tf.tile(numbers, [tf.size(batches.begin)])
     repeated = PlannedBatch(*(tf.repeat(field, len(replicas)) for field in batches))

@@ -55,7 +55,7 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Learns a subword vocabulary from text.
 
-    The same lines in the same order give the same tokenizer. If there are more than two million
+    The same lines in the same order produce the same tokenizer. If there are more than two million
     lines, a random sample of two million is used. SentencePiece skips lines of more than 65,536
     bytes.
 
@@ -63,8 +63,8 @@ def train_tokenizer(
         lines: Sentences without line ends, in both languages if they share the vocabulary.
         kind: "bpe" or "unigram" (SentencePiece), or "wordpiece".
         vocab_size: Number of ids, including the four special tokens, tags, eight placeholders and
-            the tokens for terms. WordPiece chooses tokens by a threshold on their frequency. Its
-            vocabulary may be up to 5% smaller, or smaller still if no threshold gives a closer
+            the tokens for terms. WordPiece chooses tokens by a threshold on their frequency, so its
+            vocabulary may be up to 5% smaller, or even smaller if no threshold results in a closer
             size.
         tags: Special tokens in addition to the four of every vocabulary. Defaults to no tags.
         terms: Whether to add three tokens for terms and their translations. Defaults to False.
@@ -72,7 +72,7 @@ def train_tokenizer(
             Defaults to "none".
 
     Raises:
-        ConfigError: An argument breaks its rule, there is no text, or `vocab_size` is too small for
+        ConfigError: An argument is invalid, there is no text, or `vocab_size` is too small for
             the alphabet of the text or too large for the text. The message gives the limit.
 
     Example:
@@ -97,7 +97,7 @@ def learn_tokenizers(
     terms: bool = False,
     normalization: Normalization = "none",
 ) -> TokenizerPair:
-    """Learns a vocabulary that both languages share, or a vocabulary for each language.
+    """Learns one vocabulary for both languages, or one for each language.
 
     The source vocabulary contains the tags.
 
@@ -141,8 +141,8 @@ def learn_tokenizers(
 def sample_lines(lines: Iterable[str], size: int) -> list[str]:
     """Returns `size` lines, drawn at random without replacement, or all lines if there are fewer.
 
-    Reads the lines once and holds `size` of them (reservoir sampling, Vitter's algorithm R). The
-    seed is fixed.
+    Reads the lines once and keeps `size` of them in memory (reservoir sampling, Vitter's algorithm
+    R). The seed is fixed.
     """
     lines = iter(lines)
     sample = list(itertools.islice(lines, size))
@@ -157,8 +157,8 @@ def sample_lines(lines: Iterable[str], size: int) -> list[str]:
 def _coverage(lines: Sequence[str]) -> float:
     """Returns the share of a text's characters that must be in the vocabulary.
 
-    Chinese, Japanese and Korean have thousands of characters, and rare characters would fill the
-    vocabulary.
+    The share is lower for Chinese, Japanese and Korean, because they have thousands of characters,
+    and rare characters would fill the vocabulary.
     """
     scripts = count_scripts(lines[:: max(len(lines) // _MAX_LINES_OF_SCRIPTS, 1)])
     share = sum(scripts[script] for script in _LARGE_SCRIPTS) / max(scripts.total(), 1)
@@ -166,9 +166,9 @@ def _coverage(lines: Sequence[str]) -> float:
 
 
 def _alphabet(counts: Mapping[str, int], lines: Sequence[str]) -> int:
-    """Returns how many of the most frequent characters reach the share of `_coverage`.
+    """Returns how many of the most frequent characters are needed to reach `_coverage`.
 
-    The counts of the words are given.
+    `counts` contains the number of occurrences of each word.
     """
     characters: collections.Counter[str] = collections.Counter()
     for word, count in counts.items():
@@ -197,8 +197,8 @@ def _train_sentencepiece(
             sentence_iterator=map(prepare_line, lines),
             model_writer=model,
             model_type=kind,
-            # If the special tokens fit, SentencePiece's error message tells how many tokens the
-            # alphabet needs.
+            # Always leave room for the special tokens, so that SentencePiece's error message states
+            # how many tokens the alphabet needs.
             vocab_size=max(vocab_size, 4 + len(tags)),
             hard_vocab_limit=False,
             # Byte tokens spell characters that are not in the alphabet.
@@ -207,8 +207,8 @@ def _train_sentencepiece(
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
             add_dummy_prefix=False,
-            # Skip longer lines, because the time of unigram grows with the square of a line's
-            # length.
+            # Skip longer lines, because the training time of unigram grows with the square of the
+            # length of a line.
             max_sentence_length=MAX_LINE_BYTES,
             pad_id=SentencePieceTokenizer.pad_id,
             unk_id=SentencePieceTokenizer.unk_id,
@@ -266,8 +266,8 @@ def _train_wordpiece(
         )
 
     # Search for the lowest threshold in (low, high] whose vocabulary fits. A vocabulary that is 5%
-    # too small is good enough, since a trial takes seconds. Every word as frequent as the threshold
-    # is a token, so a threshold that vocab_size words reach is too low.
+    # too small is good enough, because a trial takes seconds. Every word that reaches the threshold
+    # becomes a token, so a threshold that vocab_size words reach is too low.
     low = counts.most_common(vocab_size)[-1][1] if len(counts) >= vocab_size else 0
     high = low + 1
     while len(vocabulary := learn(high)) > vocab_size:
@@ -287,9 +287,9 @@ def _train_wordpiece(
 
 
 def _wrong_size(vocab_size: int, limit: int, terms: bool) -> ConfigError:
-    """Returns the error for a size that is below or above a limit of the text.
+    """Returns the error for a vocabulary that is too small or too large for the text.
 
-    Neither number includes the reserved tokens.
+    Neither `vocab_size` nor `limit` includes the reserved tokens.
     """
     received = vocab_size + _num_reserved(terms)
     limit += _num_reserved(terms)
