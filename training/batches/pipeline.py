@@ -125,9 +125,9 @@ def choose_buckets(
 
     Pairs are sorted by the length of their longer side. Dynamic programming finds the boundaries
     between buckets with the smallest sum of `rows * (source_length + target_length)`. Every batch
-    is counted as full, to avoid buckets with only a few pairs. The pairs of a
-    bucket are then spread evenly over its batches: 9 pairs, in batches of at most 8, make two
-    batches of 5 rows. Shapes are returned from the shortest to the longest.
+    is counted as full, to avoid buckets with only a few pairs. The pairs of a bucket are then
+    spread evenly over its batches: 9 pairs, in batches of at most 8, make two batches of 5 rows.
+    Shapes are returned from the shortest to the longest.
 
     Example:
         >>> from keras_transformer.training.batches.encoded_pairs import count_lengths
