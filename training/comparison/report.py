@@ -54,8 +54,8 @@ def write_report(comparison: Comparison, format: Format) -> str:
     """Returns a comparison as plain text, Markdown, HTML or JSON.
 
     Args:
-        format: "text" for a terminal, "markdown", "html" for a page that needs no other file, or
-            "json" for a single line.
+        format: "text" for a terminal, "markdown", "html" for a self-contained page, or "json" for a
+            single line.
     """
     if format == "json":
         return json.dumps(_record(comparison), ensure_ascii=False)
@@ -65,13 +65,13 @@ def write_report(comparison: Comparison, format: Format) -> str:
 def write_reports(comparisons: Mapping[str, Comparison], format: Format) -> str:
     """Returns comparisons of the same systems on several test sets.
 
-    The scores on all test sets come first, side by side. A section with the report of each test set
-    follows. For a single test set, the result is the same as from `write_report`.
+    The scores on all test sets come first, side by side, followed by a section with the report of
+    each test set. For a single test set, the result is the same as from `write_report`.
 
     Args:
         comparisons: The comparison on each test set, by name.
-        format: "text" for a terminal, "markdown", "html" for a page that needs no other file, or
-            "json" for a single line. The JSON object has a list "test_sets" with the result of
+        format: "text" for a terminal, "markdown", "html" for a self-contained page, or "json" for a
+            single line. The JSON object contains a list "test_sets" with the result of
             `write_report` for each test set and its "name".
     """
     if len(comparisons) == 1:
@@ -170,7 +170,7 @@ def _record(value: Any) -> Any:
 
 
 def _overview_row(results: Sequence[Result]) -> list[str]:
-    """Returns the scores of a system, whose files may have other names on other test sets."""
+    """Returns the scores of a system. Its name may differ between the test sets."""
     name = results[0].name
     if any(result.name != name for result in results):
         name += ", …"
