@@ -27,9 +27,9 @@ _PACKAGES = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
 def choose_tokenizer(references: Iterable[str]) -> str:
     """Returns sacreBLEU's tokenizer for the script of the references, and logs the choice.
 
-    Chinese gets "zh", Japanese "ja-mecab" and Korean "ko-mecab". Thai, Lao, Khmer, Burmese and
-    Tibetan get "char", and all other languages get "13a". If the package of a tokenizer is missing,
-    "char" is used instead.
+    The tokenizer is "zh" for Chinese, "ja-mecab" for Japanese, "ko-mecab" for Korean, and "char"
+    for Thai, Lao, Khmer, Burmese and Tibetan. For all other languages, it is "13a". If the package
+    of a tokenizer is missing, "char" is used instead.
     """
     script = main_script(itertools.islice(references, _MAX_TEXTS))
     if script not in UNSPACED and script not in _TOKENIZERS_OF_SCRIPTS:
