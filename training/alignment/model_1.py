@@ -129,8 +129,8 @@ def in_blocks(
 def expected_counts(links: Links, probabilities: Counts | None) -> Counts:
     """Returns how often each pair of tokens is expected to be linked, given probabilities.
 
-    Pairs that are not in `probabilities` have probability 0. If `probabilities` is None, all pairs are equally
-    likely.
+    Pairs that are not in `probabilities` have probability 0. If `probabilities` is None, all pairs
+    are equally likely.
     """
     keys, places = np.unique(links.keys, return_inverse=True)
     forward = backward = np.ones(len(keys), "float32")
