@@ -123,7 +123,7 @@ class Augmentation:
     def _draw(self, rng: random.Random) -> list[Change]:
         """Draws the changes of a pair, in the order in which they are applied."""
         shares = self.config
-        # Always draw five numbers, so that changing a share does not change the other draws.
+        # Always draw five numbers, so changing a share does not change the other draws.
         case, punctuation, typos, spaces, emoji = (rng.random() for _ in range(5))
         changes: list[Change] = []
         if punctuation < shares.no_final_punctuation:
@@ -283,7 +283,7 @@ class TermAnnotation:
         return texts
 
     def _choose(self, terms: list[Term], target: str) -> list[Term]:
-        """Chooses up to four terms whose translations are at most half as long as the target."""
+        """Chooses up to four terms whose translations add up to at most half of the target."""
         if not terms:
             return []
         number = self._random.integers(min(len(terms), _MAX_TERMS)) + 1

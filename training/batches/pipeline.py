@@ -4,7 +4,7 @@ The plan depends only on the lengths of the pairs. It is made once, and determin
 their number, their shapes and their padding.
 
 No Python code runs in the pipeline's threads. It would compete with the training loop for the GIL,
-and the process would hang if it exited while a thread waits for the GIL.
+and the process would hang if it exited while a thread was waiting for the GIL.
 """
 
 import dataclasses

@@ -73,7 +73,7 @@ def train_tokenizer(
 
     Raises:
         ConfigError: An argument is invalid, there is no text, or `vocab_size` is too small for
-            the alphabet of the text or too large for the text. The message gives the limit.
+            the alphabet of the text or too large for the text. The message contains the limit.
 
     Example:
         >>> train_tokenizer(["the dog runs", "the cat runs"], "bpe", vocab_size=283).vocab_size

@@ -97,7 +97,7 @@ def write_reports(comparisons: Mapping[str, Comparison], format: Format) -> str:
 
 
 def _document(parts: list[str], format: Format) -> str:
-    # Replace control characters, so that sentences cannot control a terminal.
+    # Replace control characters, so sentences cannot control a terminal.
     text = _CONTROLS.sub("\ufffd", "\n\n".join(parts) + "\n")
     if format != "html":
         return text

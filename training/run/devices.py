@@ -74,8 +74,8 @@ class Workers:
     """The processes that train a model together, each with its own replicas.
 
     The first process is the chief. Only the chief reads and writes the model directory. The other
-    processes receive what they need over the network, so they do not need access to the directory.
-    All processes must call the same methods in the same order.
+    processes receive what they need over the network, so the machines do not have to share the
+    directory. All processes must call the same methods in the same order.
 
     Attributes:
         number: The number of processes.
@@ -109,7 +109,7 @@ class Workers:
         self._sum_of_all = sum_of_all
 
     def from_chief(self, content: bytes) -> bytes:
-        """Sends the chief's content to all processes. Content from other processes is ignored."""
+        """Returns the chief's content in all processes. Content from other processes is ignored."""
         if self.number == 1:
             return content
         if not self.is_chief:

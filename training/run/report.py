@@ -1,4 +1,4 @@
-"""Reports the progress of a training run: progress bar, BLEU, `log.csv` and TensorBoard."""
+"""Reports a training run: progress bar, validation metrics, `log.csv` and TensorBoard."""
 
 import collections
 import csv

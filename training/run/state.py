@@ -90,7 +90,7 @@ def save_validation(
 ) -> None:
     """Saves a checkpoint and the training state, and deletes old checkpoints.
 
-    The checkpoint also becomes the best checkpoint if its score is the highest so far.
+    If `state.validations_since_best` is 0, this checkpoint is also saved as the best checkpoint.
     """
     save_weights(model.validated, model_dir.checkpoint_path(state.step))
     if state.validations_since_best == 0:

@@ -1,7 +1,7 @@
 """Trains on one or several devices, from the first step or from where an earlier run stopped.
 
-The functions below `train` are its steps: they learn the tokenizers, plan the batches, and check
-that the run fits the model directory.
+The functions below `train` are its steps: they load or learn the tokenizers, plan the batches, and
+check that the run fits the model directory.
 """
 
 import contextlib

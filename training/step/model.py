@@ -46,8 +46,8 @@ class TrainingModel(keras.Model):
     replica with more padding would have more weight.
 
     Dropout depends on the step and on the position of the rows in the batch, but not on the replica
-    that computes them. With the same total number of parts, training gives the same results on any
-    number of devices.
+    that computes them. With the same total number of parts, training produces the same results on
+    any number of devices.
 
     Create the model in the scope of the strategy.
 

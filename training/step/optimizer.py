@@ -183,7 +183,7 @@ class LossScale:
         return int(keras.ops.convert_to_numpy(self._skipped_steps))
 
     def is_exhausted(self) -> bool:
-        """Returns whether the scale is at its minimum, so that overflows have another cause."""
+        """Returns whether the scale is at its minimum, so overflows have another cause."""
         return float(keras.ops.convert_to_numpy(self._scale)) <= self._lowest
 
     def update(

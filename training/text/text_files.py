@@ -290,7 +290,7 @@ class Shard(NamedTuple):
         Raises:
             ConfigError: A file cannot be opened.
             InvalidFileError: A side is empty, is not text, or has more sentences than the other
-                side. The message gives both numbers.
+                side. The message contains both numbers.
         """
         sources, targets = iter(self.source), iter(self.target)
         for number, (source, target) in enumerate(itertools.zip_longest(sources, targets)):
