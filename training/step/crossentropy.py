@@ -30,8 +30,8 @@ def projected_crossentropy(
 
     The gradient is computed in the same pass: the softmax of a few tokens at a time is converted to
     their part of the gradient immediately, so no tensor has num_tokens * vocab_size elements. The
-    term `ε mean(z)` is linear in the logits, so the term and its gradient are computed from the
-    mean of the kernel's columns.
+    term `ε mean(z)` is linear in the logits, so the term and its gradient with respect to `hidden`
+    are computed from the mean of the kernel's columns.
 
     For two passes over the same tokens, the result is the mean of both losses plus the R-Drop term
     (Liang et al. 2021, arXiv 2106.14448): `consistency / 4 * (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁))` for every
