@@ -51,8 +51,8 @@ class Adam(keras.optimizers.Optimizer):
         beta_1: Exponential decay rate of the first moment. Defaults to 0.9.
         beta_2: Exponential decay rate of the second moment. Defaults to 0.999.
         epsilon: Constant that is added to the square root of the second moment. Defaults to 1e-7.
-        skip_nan: Whether to leave a variable and its moments unchanged, bit for bit, if its gradient
-            contains NaN. The step still counts. Defaults to False.
+        skip_nan: Whether to leave a variable and its moments unchanged, bit for bit, if its
+            gradient contains NaN. The step still counts. Defaults to False.
     """
 
     def __init__(
