@@ -35,8 +35,8 @@ def read_log(model_dir: ModelDir) -> list[dict[str, float]]:
 
     Raises:
         ConfigError: The directory is not a model directory, or has no log.
-        InvalidFileError: The log is empty, or contains anything other than numbers with their
-            steps.
+        InvalidFileError: The log is empty, contains anything other than numbers, or has a line
+            without a step or validation loss.
     """
     model_dir.read_config()
     path = model_dir.log_path
@@ -104,7 +104,7 @@ def training_figure(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> 
 def training_page(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> str:
     """Returns an HTML page with the curves of `training_figure`.
 
-    The page needs no other file and no network.
+    The page is self-contained and needs no network.
     """
     logs = [read_log(ModelDir(model_dir)) for model_dir in model_dirs]
     panels = []

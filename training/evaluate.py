@@ -41,8 +41,8 @@ def evaluate(
         translate: A `Translator`, or any function that accepts and returns a list of texts.
         pairs: SentencePairs. The sources and their references.
         tokenize: str or None. sacreBLEU's tokenizer for BLEU, one of `BLEU_TOKENIZERS`. Use "none"
-            for text that is already tokenized. Defaults to None: the tokenizer for the script of
-            the targets.
+            for text that is already tokenized. Defaults to None, which chooses the tokenizer for
+            the script of the targets.
 
     Raises:
         ConfigError: The tokenizer does not exist, or its package or model is missing.

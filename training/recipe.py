@@ -19,13 +19,13 @@ from keras_transformer.model_dir import ModelDir
 
 # These options may differ from those of the model that training starts from.
 _RATES = ("dropout", "attention_dropout", "activation_dropout")
-# These sizes follow from the section `tokenizer`.
+# These sizes are determined by the section `tokenizer`.
 VOCAB_SIZES = ("source_vocab_size", "target_vocab_size")
 # Values as read from YAML, before any check.
 Sections = dict[str, Any]
 
 _SUFFIXES = (".yaml", ".yml")
-# The sections that come from the model that training starts from.
+# The sections that are taken from the model that training starts from.
 _TAKEN_OVER = ("model", "tokenizer", "decoding")
 _RECIPES = pathlib.Path(__file__).resolve().parent / "recipes"
 _TABLE3 = _RECIPES / "table3.yaml"
@@ -39,19 +39,19 @@ def load_recipe(
     """Loads a recipe.
 
     A recipe contains only values that differ from the defaults. Its `model` section may name a
-    `preset`. It does not contain vocabulary sizes, because they follow from the tokenizer.
+    `preset`. It does not contain vocabulary sizes, because the tokenizer determines them.
 
     Args:
-        recipe: str or path. A YAML file, or the name of a recipe in the package. Defaults to None:
-            the paper's base model.
+        recipe: str or path. A YAML file, or the name of a recipe in the package. Defaults to None,
+            which means the paper's base model.
         overrides: list of str. Each string is "SECTION.KEY=VALUE", with the value in YAML, and
             replaces a value of the recipe.
         init_from: ModelDir or None. The model that training starts from. Its sections `model`,
             `tokenizer` and `decoding` and its `data.normalize` replace the defaults. You may change
-            only the dropout rates and `decoding`. Defaults to None: a new model.
+            only the dropout rates and `decoding`. Defaults to None, which means a new model.
 
     Raises:
-        ConfigError: The file cannot be read, a key is unknown, or a value breaks its rule. The
+        ConfigError: The file cannot be read, a key is unknown, or a value is invalid. The
             message names the file or the override that contains the error.
     """
     initial = None if init_from is None else init_from.read_config()

@@ -1,1 +1,1 @@
-"""Word alignment of parallel text, and shortlists that are learned from it."""
+"""Aligns the words of parallel text, and learns shortlists from the alignments."""

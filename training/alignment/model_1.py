@@ -1,12 +1,12 @@
 """IBM Model 1 (Brown et al., 1993) for subword tokens and for words.
 
-The model assumes that each token of a sentence comes from one token of the other language, and that
-all tokens of the sentence are equally likely beforehand. Every sentence ends with the end token,
-which serves as the empty word: tokens without a translation come from it.
+The model assumes that each token of a sentence comes from one token of the sentence in the other
+language, and that all of those tokens are equally likely a priori. Every sentence ends with the end
+token, which serves as the empty word: tokens without a translation come from it.
 
 The probabilities are learned by expectation maximization. A pass over the text counts how often
 each pair of tokens is expected to be linked. The counts divided by their sums are the probabilities
-of the next pass. Only tokens that occur together in a sentence pair have an entry.
+for the next pass. Only tokens that occur together in a sentence pair are counted.
 """
 
 import dataclasses
@@ -23,8 +23,8 @@ from keras_transformer.tokenizers.words import WORD
 from ..text.corpus import SentencePairs, in_chunks
 
 PASSES = 5
-# These limits bound memory: the number of token pairs whose probabilities are kept, 16 bytes each,
-# and the number of links in a block.
+# Limits on memory use: the number of token pairs to keep the probabilities of, 16 bytes each, and
+# the number of links in a block.
 _CAPACITY = 2**24
 _LINKS_PER_BLOCK = 2**21
 # A key is source_id * _SOURCE + target_id.
@@ -34,7 +34,7 @@ _MIN_PROBABILITY = 0.1
 # Words that occur in a larger share of the sentences are too common to be terms.
 _MAX_SHARE = 0.05
 _MAX_WORDS = 3
-# These limits bound memory and time: sentence pairs to learn from, and words per sentence.
+# Limits on memory use and time: sentence pairs to learn from, and words per sentence.
 _MAX_PAIRS = 200_000
 _WORDS_PER_SENTENCE = 256
 
@@ -60,8 +60,8 @@ class Counts(NamedTuple):
     """Expected numbers of links between pairs of tokens, or the resulting probabilities."""
 
     keys: np.ndarray  # int64 (n,), ascending, see `source_ids` and `target_ids`
-    forward: np.ndarray  # float32 (n,), if each target token comes from one source token
-    backward: np.ndarray  # float32 (n,), if each source token comes from one target token
+    forward: np.ndarray  # float32 (n,), assuming each target token comes from one source token
+    backward: np.ndarray  # float32 (n,), assuming each source token comes from one target token
 
     @property
     def source_ids(self) -> Annotated[np.ndarray, "int64 (n,)"]:
@@ -129,8 +129,8 @@ def in_blocks(
 def expected_counts(links: Links, probabilities: Counts | None) -> Counts:
     """Returns how often each pair of tokens is expected to be linked, given probabilities.
 
-    Pairs without an entry have probability 0. If `probabilities` is None, all pairs are equally
-    likely.
+    Pairs that are not in `probabilities` have probability 0. If `probabilities` is None, all pairs
+    are equally likely.
     """
     keys, places = np.unique(links.keys, return_inverse=True)
     forward = backward = np.ones(len(keys), "float32")
@@ -172,7 +172,7 @@ def learn_probabilities(
 def best_links(
     source: Sentences, target: Sentences, probabilities: Counts
 ) -> Iterator[list[tuple[int, int]]]:
-    """Finds the links of sentence pairs that are the most probable in both directions.
+    """Finds the links of sentence pairs that are most probable in both directions.
 
     End tokens have no links.
 
@@ -225,7 +225,7 @@ def _by_sentence(
 def _is_best(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Returns whether each value is the highest of its group.
 
-    Ties go to the first value, and no value of a group of zeros is chosen.
+    Ties go to the first value. In a group of zeros, no value is chosen.
     """
     order = np.lexsort((-values, groups))
     firsts = order[_first_of_equals(groups[order])]
@@ -241,9 +241,9 @@ def _first_of_equals(ordered: np.ndarray) -> np.ndarray:
 
 
 class CountTable:
-    """The sum of the counts of at most `capacity` pairs of tokens.
+    """Sums the counts of pairs of tokens, and keeps at most `capacity` pairs.
 
-    Pairs with the lowest counts are dropped. Up to 1.5 times as many pairs are held in memory.
+    Pairs with the lowest counts are dropped. Up to 1.5 times `capacity` pairs are held in memory.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -284,7 +284,7 @@ def _look_up(counts: Counts, keys: np.ndarray) -> np.ndarray:
 
 
 def _find(keys: Keys, wanted: Keys) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the position of each wanted key in `keys`, and whether the key is there."""
+    """Returns the position of each wanted key in `keys`, and whether `keys` contains it."""
     if not len(keys):
         return np.zeros(len(wanted), "int64"), np.zeros(len(wanted), "bool")
     places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
@@ -311,10 +311,10 @@ class Lexicon:
     """Words and their translations.
 
     Args:
-        numbers: For each language, the ids of its words in lower case, which start at 2.
-        probabilities: Probabilities of words that translate each other.
-        one_way: Probabilities of words that are likely in at least one direction, including
-            frequent words.
+        numbers: For each language, the id of each word in lower case. Ids start at 2.
+        probabilities: Translation probabilities of pairs of words that translate each other.
+        one_way: Translation probabilities of pairs of words that are likely translations in at
+            least one direction, including frequent words.
 
     Example:
         >>> sources, targets = ["a dog", "dogs", "a tree"], ["ein Hund", "Hunde", "ein Baum"]
@@ -406,7 +406,7 @@ def _words(text: str) -> Iterator[_Word]:
 
 
 def _numbered_anew(texts: Iterable[str], numbers: dict[str, int]) -> Sentences:
-    """Converts the words of texts to ids. New words get the next free ids."""
+    """Converts the words of texts to ids. New words are assigned the next free ids."""
     sentences = [list(_words(text)) for text in texts]
     for word in itertools.chain.from_iterable(sentences):
         numbers.setdefault(word.text, len(numbers) + _UNKNOWN + 1)
@@ -420,7 +420,7 @@ def _numbered(sentences: Iterable[list[_Word]], numbers: dict[str, int]) -> Sent
 
 
 def _shares(parts: Sequence[Sentences], number: int) -> Annotated[np.ndarray, "float (number,)"]:
-    """Returns the share of the sentences that contain each word."""
+    """Returns, for each word, the share of the sentences that contain it."""
     counts = np.zeros(number)
     for part in parts:
         sentences = np.repeat(np.arange(len(part.lengths)), part.lengths)
@@ -467,7 +467,7 @@ def _phrases(
 def _with_neighbors(
     words: list[_Word], places: set[int], partners: dict[int, int], others: set[int]
 ) -> tuple[int, int]:
-    """Returns the first and the last position of a phrase with its adjacent characters.
+    """Extends a phrase by adjacent characters, and returns its first and its last position.
 
     Args:
         places: Positions of the words of the phrase, which are consecutive.

@@ -32,7 +32,7 @@ from .model_1 import PASSES, Counts, Sentences, best_links, count_links, in_bloc
 # always candidates.
 CANDIDATES_PER_PIECE = 50
 FREQUENT_PIECES = 500
-# Align this many sentences at a time, to bound memory.
+# Align this many sentences at a time, to limit memory use.
 _SENTENCES_PER_ALIGNMENT = 1024
 
 _log = logging.getLogger(__name__)
@@ -43,12 +43,12 @@ def build_shortlist(
 ) -> None:
     """Learns a shortlist from parallel text and writes it to a model directory.
 
-    If the process was stopped, the next call resumes after the last completed pass. Tokens beyond
-    the model's maximum length are ignored.
+    If a call is interrupted, the next call resumes after the last completed pass. Tokens beyond the
+    model's maximum length are ignored.
 
     Args:
-        links_path: File for the word alignments of each pair, see `write_links`. Defaults to None:
-            they are not written.
+        links_path: File to write the word alignments of each pair to. See `write_links`. Defaults
+            to None, which does not write them.
 
     Raises:
         ConfigError: No pair has text on both sides.
@@ -79,7 +79,7 @@ def build_shortlist(
 
 
 def shortlist_of(counts: Counts, tokenizers: TokenizerPair) -> Shortlist:
-    """Chooses the most probable target tokens of each source token.
+    """Chooses the most probable target tokens for each source token.
 
     If a source token is also in the target vocabulary, it is a candidate for its own translation.
     """

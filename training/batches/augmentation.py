@@ -1,4 +1,4 @@
-"""Random changes to a text, drawn anew each time the text is read.
+"""Random changes to the training text, which differ in each epoch.
 
 They imitate how users write, annotate terms with translations, and split words into different
 subwords.
@@ -39,7 +39,7 @@ _ONE_OF = 10
 _SHORTEST_WORD_WITH_TYPO = 3
 _EMOJI = [chr(code) for code in range(0x1F600, 0x1F640)]
 _KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
-# The maximum number of terms in a source that are annotated with translations.
+# The maximum number of terms in a source that are annotated with their translations.
 _MAX_TERMS = 4
 
 Change = Callable[[str, str, random.Random], Pair]
@@ -47,7 +47,7 @@ Change = Callable[[str, str, random.Random], Pair]
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """Random changes to sentence pairs, as configured in `data.augment`.
+    """Applies random changes to sentence pairs, as configured in `data.augment`.
 
     The change of a pair depends only on the seed, the epoch, and the number of the pair in the
     epoch. Spans that placeholders replace do not change.
@@ -84,7 +84,8 @@ class Augmentation:
         """Returns consecutive pairs of an epoch with their changes.
 
         Args:
-            pairs: Pairs with a blank source do not change. Use "" if there is no target.
+            pairs: Sources and targets. Use "" if there is no target. Pairs with a blank source do
+                not change.
             epoch: The number of the epoch, from 0.
             first: The number of the first pair in the epoch. Defaults to 0.
         """
@@ -122,7 +123,7 @@ class Augmentation:
     def _draw(self, rng: random.Random) -> list[Change]:
         """Draws the changes of a pair, in the order in which they are applied."""
         shares = self.config
-        # Always draw five numbers, so that changing a share does not change the other draws.
+        # Always draw five numbers, so changing a share does not change the other draws.
         case, punctuation, typos, spaces, emoji = (rng.random() for _ in range(5))
         changes: list[Change] = []
         if punctuation < shares.no_final_punctuation:
@@ -255,7 +256,7 @@ class TermAnnotation:
     longer than half of the target. Another source is annotated instead, if there is one.
 
     Args:
-        share: The share of sources that get annotated terms.
+        share: The share of sources to annotate.
     """
 
     def __init__(self, lexicon: Lexicon, share: float, seed: int) -> None:
@@ -282,7 +283,7 @@ class TermAnnotation:
         return texts
 
     def _choose(self, terms: list[Term], target: str) -> list[Term]:
-        """Chooses up to four terms whose translations together are at most half of the target."""
+        """Chooses up to four terms whose translations add up to at most half of the target."""
         if not terms:
             return []
         number = self._random.integers(min(len(terms), _MAX_TERMS)) + 1
@@ -340,7 +341,7 @@ class SubwordDropout(SentencePieceTokenizer):
     def segment(self, parts: Annotated[Tensor, "string (n,)"]) -> tf.RaggedTensor:
         lines = [escape(part.decode()) for part in np.asarray(parts)]
         # SentencePiece applies the seed only in new threads, and starts threads only for two lines
-        # or more. The empty line makes sure that there are two.
+        # or more. The empty line ensures that there are two.
         sentencepiece.set_random_generator_seed((self.seed * 1_000_003 + self._calls) % 2**32)
         self._calls += 1
         *rows, _ = self._sampler.encode(

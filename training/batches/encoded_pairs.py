@@ -1,4 +1,4 @@
-"""Tokenizes parallel text into files of token ids."""
+"""Tokenizes parallel text, and stores the token ids in files."""
 
 import collections
 import concurrent.futures
@@ -34,7 +34,7 @@ from .augmentation import Augmentation, TermAnnotation
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# Tokenize this many sentences at a time, to bound memory.
+# Tokenize this many sentences at a time, to limit memory use.
 _SENTENCES_PER_CALL = 8192
 # Batches are made from one block of pairs at a time. The block is held in memory.
 _PAIRS_PER_BLOCK = 2**18
@@ -92,7 +92,7 @@ class EncodedPairs:
         return tf.io.decode_raw(self._read(side, "lengths", block), tf.int32)
 
     def links(self, block: Dimension) -> Annotated[Tensor, "uint16 or int32 (num_tokens,)"]:
-        """Reads the position of the source token that each target token comes from.
+        """Reads the position of the source token that each target token of a block is aligned with.
 
         Positions in the sentence are counted from 1. The position is 0 for tokens without a source
         token.
@@ -107,7 +107,7 @@ class EncodedPairs:
 
 
 def count_lengths(block: int, source_lengths: np.ndarray, target_lengths: np.ndarray) -> np.ndarray:
-    """Counts the pairs of a block with the same lengths, as LENGTH_COUNT in ascending order.
+    """Counts the pairs of a block with the same two lengths: LENGTH_COUNT (n,), ascending.
 
     The lengths of each side are int (n,) and less than 2**31.
 
@@ -115,7 +115,7 @@ def count_lengths(block: int, source_lengths: np.ndarray, target_lengths: np.nda
         >>> count_lengths(0, np.array([3, 2, 3]), np.array([4, 5, 4])).tolist()
         [(0, 2, 5, 1), (0, 3, 4, 2)]
     """
-    # Sorting single numbers is several times as fast as sorting rows of two.
+    # Sorting single numbers is several times as fast as sorting rows of two numbers.
     both_lengths = (source_lengths.astype(np.int64) << 32) + target_lengths
     both_lengths, num_pairs = np.unique(both_lengths, return_counts=True)
     counts = np.empty(len(both_lengths), LENGTH_COUNT)
@@ -135,7 +135,7 @@ class Epochs:
     """Parallel text for several epochs. Each epoch may change the text differently."""
 
     pairs: SentencePairs
-    number: int = 1  # more than 1 if the text is drawn anew in each epoch
+    number: int = 1  # more than 1 if the epochs have different random changes
     augmentation: Augmentation | None = None
     terms: TermAnnotation | None = None
 
@@ -163,7 +163,7 @@ class Epochs:
 
 
 def encode(epochs: Epochs, codec: TextCodec, directory: pathlib.Path) -> EncodedPairs:
-    """Encodes parallel text with tags in front of its sources.
+    """Converts parallel text to token ids, with tags in front of the sources.
 
     Pairs are left out if a side is empty or too long.
 
@@ -228,9 +228,9 @@ def encode(epochs: Epochs, codec: TextCodec, directory: pathlib.Path) -> Encoded
 
 
 def align_encoded(pairs: EncodedPairs) -> EncodedPairs:
-    """Returns the pairs with word alignments, for guided alignment.
+    """Adds word alignments to the pairs, for guided alignment.
 
-    See Garg et al. 2019, arXiv 1909.02074. IBM Model 1 learns from at most 200,000 of the pairs.
+    See Garg et al. 2019, arXiv 1909.02074. IBM Model 1 is trained on at most 200,000 of the pairs.
     The alignments on which both directions agree are written next to the token ids.
     """
     num_pairs = min(len(pairs), _MAX_ALIGNED_PAIRS)
@@ -288,7 +288,7 @@ def _nothing_left(
 def _tag_ids(tags: Sequence[str], tokenizer: Tokenizer) -> tf.RaggedTensor | None:
     """Returns the tag token in front of each source, int32 (batch, None), or None without tags.
 
-    Rows with an empty tag are empty.
+    Rows without a tag are empty.
     """
     if not any(tags):
         return None

@@ -45,7 +45,7 @@ class PlannedBatch(NamedTuple):
 
     begin: Dimension  # position of the first pair
     end: Dimension  # position after the last pair
-    num_rows: Dimension  # rows without a pair are empty
+    num_rows: Dimension  # number of rows; rows without a pair are empty
     source_length: Dimension  # length of the source rows, in tokens
     target_length: Dimension
 
@@ -124,10 +124,10 @@ def choose_buckets(
     """Chooses the shapes of batches that minimize the number of positions in an epoch.
 
     Pairs are sorted by the length of their longer side. Dynamic programming finds the boundaries
-    between buckets with the smallest sum of `rows * (source_length + target_length)`. A batch
-    counts as full even if it is not, so that no bucket is made for a few pairs. The pairs of a
-    bucket are then spread evenly over its batches: 9 pairs, in batches of at most 8, make two
-    batches of 5 rows. Shapes are returned from the shortest to the longest.
+    between buckets with the smallest sum of `rows * (source_length + target_length)`. Every batch
+    is counted as full, to avoid buckets with only a few pairs. The pairs of a bucket are then
+    spread evenly over its batches: 9 pairs, in batches of at most 8, make two batches of 5 rows.
+    Shapes are returned from the shortest to the longest.
 
     Example:
         >>> from keras_transformer.training.batches.encoded_pairs import count_lengths
@@ -168,7 +168,7 @@ def _cheapest_ranges(costs: np.ndarray, most_ranges: int) -> list[tuple[int, int
     costs[i, j] is the cost of the range from i to j.
     """
     size = len(costs)
-    # Empty ranges cost nothing, so that there may be fewer ranges.
+    # Empty ranges cost nothing, so the result may have fewer ranges.
     np.fill_diagonal(costs, 0)
     # least[j] is the lowest cost of 0 to j with len(begins) ranges, and begins[-1][j] is the start
     # of the last of these ranges.
@@ -203,10 +203,10 @@ def training_dataset(
     pass `first_step=k` to continue with the same batches.
 
     Args:
-        start_id: The token that a target begins with.
+        start_id: Id of the start token, with which each target begins.
         first_step: Number of batches to skip. Skipping a batch costs nothing. Defaults to 0.
-        replicas: The replicas to make batches for, one after another. Each replica gets its share
-            of the rows of every batch. Defaults to the only replica.
+        replicas: The replicas to yield batches for. For every batch, the dataset yields each
+            replica's share of the rows, one after another. Defaults to the only replica.
         num_replicas: Number of replicas that share a batch. The plan's `num_parts` must be a
             multiple of it. Defaults to 1.
 
@@ -258,10 +258,10 @@ def training_dataset(
 def validation_dataset(
     plan: BatchPlan, *, start_id: int, replicas: range = range(1), num_replicas: int = 1
 ) -> tf.data.Dataset:
-    """Returns batches with every pair once, always in the same order.
+    """Returns a dataset of batches, with every pair once, always in the same order.
 
-    The batches of a block are sorted from the shortest to the longest. Arguments and elements are
-    as in `training_dataset`. The cardinality is known.
+    The batches of a block are sorted from the shortest to the longest. The arguments and elements
+    are the same as for `training_dataset`. The cardinality of the dataset is known.
     """
 
     def batches_of_block(block: Tensor) -> tf.data.Dataset:
@@ -281,7 +281,7 @@ def _bucket_of_pair(plan: BatchPlan, block: Tensor) -> Tensor:
 
 
 def _planned_batches(plan: BatchPlan, block: Tensor) -> PlannedBatch:
-    """Returns the plan of a block whose number is a tensor. The fields are int64 (num_batches,)."""
+    """Returns the batches of a block, given as a tensor. The fields are int64 (num_batches,)."""
     ends = np.cumsum([0, *map(len, plan.batches)])
     begin, end = tf.gather(ends, block), tf.gather(ends, block + 1)
     batches = np.concatenate(plan.batches)
@@ -289,7 +289,7 @@ def _planned_batches(plan: BatchPlan, block: Tensor) -> PlannedBatch:
 
 
 def _shares(batches: PlannedBatch, replicas: range, num_replicas: int) -> PlannedBatch:
-    """Returns the rows of each replica. The fields are int64 (num_batches * len(replicas),)."""
+    """Divides batches among replicas. The fields are int64 (num_batches * len(replicas),)."""
     numbers = tf.range(replicas.start, replicas.stop, dtype=tf.int64)
     replica = tf.tile(numbers, [tf.size(batches.begin)])
     repeated = PlannedBatch(*(tf.repeat(field, len(replicas)) for field in batches))

@@ -97,7 +97,7 @@ def learn_tokenizers(
     terms: bool = False,
     normalization: Normalization = "none",
 ) -> TokenizerPair:
-    """Learns a vocabulary that both languages share, or a vocabulary for each language.
+    """Learns one vocabulary for both languages, or one for each language.
 
     The source vocabulary contains the tags.
 
@@ -157,8 +157,8 @@ def sample_lines(lines: Iterable[str], size: int) -> list[str]:
 def _coverage(lines: Sequence[str]) -> float:
     """Returns the share of a text's characters that must be in the vocabulary.
 
-    Chinese, Japanese and Korean have thousands of characters, and rare characters would fill the
-    vocabulary.
+    The share is lower for Chinese, Japanese and Korean, because they have thousands of characters,
+    and rare characters would fill the vocabulary.
     """
     scripts = count_scripts(lines[:: max(len(lines) // _MAX_LINES_OF_SCRIPTS, 1)])
     share = sum(scripts[script] for script in _LARGE_SCRIPTS) / max(scripts.total(), 1)
@@ -166,7 +166,7 @@ def _coverage(lines: Sequence[str]) -> float:
 
 
 def _alphabet(counts: Mapping[str, int], lines: Sequence[str]) -> int:
-    """Returns how many of the most frequent characters reach the share of `_coverage`.
+    """Returns how many of the most frequent characters are needed to reach `_coverage`.
 
     `counts` contains the number of occurrences of each word.
     """
@@ -207,8 +207,8 @@ def _train_sentencepiece(
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
             add_dummy_prefix=False,
-            # Skip longer lines, because the time of unigram grows with the square of a line's
-            # length.
+            # Skip longer lines, because the training time of unigram grows with the square of the
+            # length of a line.
             max_sentence_length=MAX_LINE_BYTES,
             pad_id=SentencePieceTokenizer.pad_id,
             unk_id=SentencePieceTokenizer.unk_id,
@@ -266,8 +266,8 @@ def _train_wordpiece(
         )
 
     # Search for the lowest threshold in (low, high] whose vocabulary fits. A vocabulary that is 5%
-    # too small is good enough, since a trial takes seconds. Every word as frequent as the threshold
-    # is a token, so a threshold that vocab_size words reach is too low.
+    # too small is good enough, because a trial takes seconds. Every word that reaches the threshold
+    # becomes a token, so a threshold that vocab_size words reach is too low.
     low = counts.most_common(vocab_size)[-1][1] if len(counts) >= vocab_size else 0
     high = low + 1
     while len(vocabulary := learn(high)) > vocab_size:
@@ -287,9 +287,9 @@ def _train_wordpiece(
 
 
 def _wrong_size(vocab_size: int, limit: int, terms: bool) -> ConfigError:
-    """Returns the error for a size that is below or above a limit of the text.
+    """Returns the error for a vocabulary that is too small or too large for the text.
 
-    Neither number includes the reserved tokens.
+    Neither `vocab_size` nor `limit` includes the reserved tokens.
     """
     received = vocab_size + _num_reserved(terms)
     limit += _num_reserved(terms)

@@ -14,7 +14,7 @@ from ..bleu import choose_tokenizer, make_bleu, words_of
 from ..text.corpus import SentencePairs
 
 if TYPE_CHECKING:
-    # Importing this needs TensorFlow.
+    # At run time, this import would load TensorFlow.
     from ..evaluate import TermUse
 
 Test = Literal["bootstrap", "randomization"]
@@ -22,7 +22,7 @@ _TESTS = {"bootstrap": "bs", "randomization": "ar"}
 # sacreBLEU keeps all resampled sentences in memory, which takes about 100 kB per sentence.
 MAX_SENTENCES = 10_000
 _SIGNIFICANT = 0.05
-# The longest repetitions to look for.
+# The maximum lengths of the repetitions to look for.
 _MOST_WORDS, _MOST_CHARACTERS = 4, 8
 _IN_A_WORD = re.compile(r"\w")
 _NUMBER = re.compile(r"\d+")
@@ -146,12 +146,13 @@ def compare(
         systems: At least one `System`, with different names.
         pairs: SentencePairs. The test set, with references.
         tokenize: str or None. sacreBLEU's tokenizer for BLEU, one of `BLEU_TOKENIZERS`. Use "none"
-            for text that is already tokenized. Defaults to None: the tokenizer for the script of
-            the references.
+            for text that is already tokenized. Defaults to None, which chooses the tokenizer for
+            the script of the references.
         test: "bootstrap" for paired bootstrap resampling with 1,000 samples (Koehn 2004), or
             "randomization" for approximate randomization with 10,000 trials (Riezler and Maxwell
-            2005). Both are sacreBLEU's. Defaults to "bootstrap".
-        num_differences: int. Number of sentences to show in each direction. Defaults to 5.
+            2005). Both tests are from sacreBLEU. Defaults to "bootstrap".
+        num_differences: int. Number of better and of worse translations to show for each system.
+            Defaults to 5.
         num_low_scores: int. Number of sentences with the lowest chrF to show for each system.
             Defaults to 5.
 
@@ -258,7 +259,7 @@ def count_faults(
 ) -> Faults:
     """Returns the shares of translations with errors.
 
-    Repetitions are counted in the tokens of the metric.
+    Repetitions are sequences of the tokens that `bleu` counts.
 
     Example:
         >>> translations = ["ein Hund, ein Hund", "hello"]

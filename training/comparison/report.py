@@ -54,8 +54,8 @@ def write_report(comparison: Comparison, format: Format) -> str:
     """Returns a comparison as plain text, Markdown, HTML or JSON.
 
     Args:
-        format: "text" for a terminal, "markdown", "html" for a page that needs no other file, or
-            "json" for a single line.
+        format: "text" for a terminal, "markdown", "html" for a self-contained page, or "json" for a
+            single line.
     """
     if format == "json":
         return json.dumps(_record(comparison), ensure_ascii=False)
@@ -70,8 +70,8 @@ def write_reports(comparisons: Mapping[str, Comparison], format: Format) -> str:
 
     Args:
         comparisons: The comparison on each test set, by name.
-        format: "text" for a terminal, "markdown", "html" for a page that needs no other file, or
-            "json" for a single line. The JSON object has a list "test_sets" with the result of
+        format: "text" for a terminal, "markdown", "html" for a self-contained page, or "json" for a
+            single line. The JSON object contains a list "test_sets" with the result of
             `write_report` for each test set and its "name".
     """
     if len(comparisons) == 1:
@@ -97,7 +97,7 @@ def write_reports(comparisons: Mapping[str, Comparison], format: Format) -> str:
 
 
 def _document(parts: list[str], format: Format) -> str:
-    # Replace control characters, so that sentences cannot control a terminal.
+    # Replace control characters, so sentences cannot control a terminal.
     text = _CONTROLS.sub("\ufffd", "\n\n".join(parts) + "\n")
     if format != "html":
         return text

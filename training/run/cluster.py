@@ -15,7 +15,7 @@ _MAX_PORT = 2**16 - 1
 def workers_of_environment() -> tuple[list[str], int]:
     """Returns the addresses of all workers, the chief's first, and the index of this worker.
 
-    If this process trains alone, there is at most one address.
+    If this process trains alone, the list contains at most one address.
 
     Raises:
         ConfigError: If `TF_CONFIG` or Slurm's variables are invalid.
@@ -30,9 +30,9 @@ def workers_of_environment() -> tuple[list[str], int]:
 def trains_alone() -> bool:
     """Returns whether this process trains alone. This function does not load TensorFlow.
 
-    Call it before the training text is read, so that a mistake in `TF_CONFIG` ends the program
-    early. Slurm's variables are checked only by `workers_of_environment`, which needs TensorFlow
-    to read them.
+    This function does not load TensorFlow. Call it before the training text is read, to report a
+    mistake in `TF_CONFIG` early. Slurm's variables are checked only by `workers_of_environment`,
+    which needs TensorFlow to read them.
 
     Raises:
         ConfigError: If `TF_CONFIG` is invalid.
@@ -41,9 +41,10 @@ def trains_alone() -> bool:
 
 
 def _slurm_describes_workers() -> bool:
-    """Returns whether this is a step of a Slurm job (`srun`) with several tasks.
+    """Returns whether this process belongs to a Slurm job step (`srun`) with several tasks.
 
-    The shell of an allocation is not a step. `TF_CONFIG` takes precedence.
+    The shell of an allocation is not part of a step. `TF_CONFIG` takes precedence: if it is set,
+    the result is False.
     """
     is_step = os.environ.get("SLURM_STEP_NUM_TASKS", "1") != "1"
     return is_step and not os.environ.get("TF_CONFIG")

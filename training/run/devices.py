@@ -1,4 +1,4 @@
-"""The devices to train on, and the worker processes, one on each machine of a cluster."""
+"""Sets up the devices to train on, and the worker processes, one on each machine of a cluster."""
 
 import contextlib
 import logging
@@ -16,12 +16,12 @@ from .interruption import ended_by_signals
 
 _log = logging.getLogger(__name__)
 
-# Each core computes at least this many tokens of a batch. With fewer tokens, dividing the batch
+# Each core processes at least this many tokens of a batch. With fewer tokens, dividing the batch
 # costs more time than it saves.
 TOKENS_PER_PART = 1000
-# Sum this many numbers at a time, to bound memory.
+# Sum at most this many numbers at a time, to limit memory use.
 _NUMBERS_PER_SUM = 2**22
-# TensorFlow raises these errors if a worker has ended or does not answer.
+# TensorFlow raises these errors if a worker has exited or does not respond.
 _ERRORS_OF_LOST_WORKERS = (
     tf.errors.UnavailableError,
     tf.errors.DeadlineExceededError,
@@ -33,12 +33,12 @@ _ERRORS_OF_LOST_WORKERS = (
 def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
     """Returns a distribution strategy for the GPUs, or for the CPU if there are none.
 
-    Call it before any other TensorFlow function. If `TF_CONFIG` or, without it, Slurm describes
-    several workers, the function waits until all workers are connected.
+    Call this function before any other TensorFlow function. If `TF_CONFIG` describes several
+    workers, or Slurm does and `TF_CONFIG` is not set, it waits until all workers are connected.
 
     Args:
-        devices: Number of devices on this machine. A CPU is divided into logical devices. Defaults
-            to None: all GPUs, or one CPU.
+        devices: Number of devices to use on this machine. A CPU is divided into logical devices.
+            Defaults to None, which uses all GPUs, or the CPU as a single device.
 
     Returns:
         A `MultiWorkerMirroredStrategy` for several workers, a `MirroredStrategy` for several
@@ -74,14 +74,14 @@ class Workers:
     """The processes that train a model together, each with its own replicas.
 
     The first process is the chief. Only the chief reads and writes the model directory. The other
-    processes get the content that they need over the network, so you do not have to share the
-    directory. All processes call the same methods in the same order.
+    processes receive what they need over the network, so the machines do not have to share the
+    directory. All processes must call the same methods in the same order.
 
     Attributes:
         number: The number of processes.
         is_chief: Whether this process is the chief.
         name: The name of this process in messages.
-        replicas: The numbers of this process's replicas among all replicas.
+        replicas: The indices of this process's replicas among all replicas.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
@@ -109,7 +109,7 @@ class Workers:
         self._sum_of_all = sum_of_all
 
     def from_chief(self, content: bytes) -> bytes:
-        """Returns the content that the chief passes. Content from other processes is ignored."""
+        """Returns the chief's content in all processes. Content from other processes is ignored."""
         if self.number == 1:
             return content
         if not self.is_chief:
@@ -148,7 +148,7 @@ class Workers:
         """Replaces the error that all processes get if a process is lost with a clear message.
 
         Raises:
-            WorkerError: A process has ended or does not answer. The message names it, if possible.
+            WorkerError: A process has exited or does not respond. The message names it if possible.
         """
         try:
             yield
@@ -168,7 +168,7 @@ class Workers:
         return f"{'the chief' if index == 0 else f'worker {index}'} ({self._addresses[index]})"
 
     def _sum(self, numbers: np.ndarray) -> np.ndarray:
-        """Adds up the numbers of all processes."""
+        """Sums the numbers elementwise over all processes."""
         return self._sum_of_all(numbers.astype("float32")).numpy()
 
 

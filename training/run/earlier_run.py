@@ -14,7 +14,7 @@ from ..bleu import make_bleu
 def require_possible(
     model_dir: ModelDir, config: Config, init_from: ModelDir | None = None
 ) -> Config | None:
-    """Checks that a model directory allows a run, and returns the configuration in the directory.
+    """Checks that a run can start or resume in a model directory.
 
     Returns:
         The configuration of the earlier run, or None if the run is new.
@@ -36,10 +36,10 @@ def require_possible(
 
 
 def completed(config: Config, earlier: Config) -> Config:
-    """Returns a configuration with the normal form and the BLEU tokenizer of an earlier run.
+    """Completes a configuration with the normal form and the BLEU tokenizer of an earlier run.
 
-    They are set only if the configuration does not set them. Runs of earlier releases did not store
-    them: they did not normalize text, and BLEU counted words.
+    Values that the configuration sets are kept. Runs of earlier releases did not store these
+    options: they did not normalize text, and computed BLEU on words.
     """
     normalize = config.data.normalize or earlier.data.normalization
     bleu_tokenizer = config.training.bleu_tokenizer or earlier.training.bleu_tokenizer
@@ -53,7 +53,7 @@ def completed(config: Config, earlier: Config) -> Config:
 
 
 def _require_pieces(config: Config) -> None:
-    """Checks that the vocabulary to be learned will have the tokens that `decoding` needs."""
+    """Checks that the vocabulary to be learned will contain the tokens that `decoding` needs."""
     decoding, data, kind = config.decoding, config.data, config.tokenizer.kind
     rule = (
         "bpe, unigram or wordpiece without --init-from, because the vocabulary is learned from "
@@ -71,7 +71,7 @@ def _require_pieces(config: Config) -> None:
 
 
 def _require_state(model_dir: ModelDir, earlier: Config | None) -> None:
-    """Checks that the directory of an earlier run has its configuration and its state."""
+    """Checks that the directory of an earlier run contains its configuration and its state."""
     states = [
         path
         for path in (model_dir.training_state_path, model_dir.previous_state_path)
@@ -101,7 +101,7 @@ def _require_state(model_dir: ModelDir, earlier: Config | None) -> None:
 
 
 def _require_same_configuration(model_dir: ModelDir, old: Config, config: Config) -> None:
-    """Checks that the values that a resumed run cannot change are the same."""
+    """Checks that a resumed run does not change any value that must stay the same."""
     # The learned vocabulary may be smaller than requested.
     new = config.with_vocab_sizes(old.model.source_vocab_size, old.model.target_vocab_size)
     old = completed(old, old)

@@ -15,15 +15,15 @@ _Handler = Callable[[int, FrameType | None], object] | int | None
 
 
 class Interruption:
-    """A context manager that ends a training run cleanly at SIGTERM or SIGINT.
+    """A context manager that ends a training run cleanly on SIGTERM or SIGINT.
 
-    Use it in the main thread. The exit code is 128 plus the number of the signal, as if the signal
-    had ended the process. A second signal ends the process immediately.
+    Use it in the main thread. The exit code is 128 plus the signal number, as if the signal had
+    terminated the process. A second signal terminates the process immediately.
 
     Attributes:
         signal: The signal that was received, or None.
-        is_awaited: Whether the training checks `signal` after each step. Otherwise, the signal
-            interrupts the training.
+        is_awaited: Whether the training loop checks `signal` after each step. If it does not, a
+            signal raises `KeyboardInterrupt` immediately.
         saved_step: The last step that was saved.
         is_of_another_worker: Whether the training is interrupted because another worker received a
             signal.
@@ -80,17 +80,17 @@ class Interruption:
             raise KeyboardInterrupt
 
     def _show_unraisable(self, unraisable: "sys.UnraisableHookArgs") -> None:
-        # Python cannot interrupt a destructor. The training then ends after the next step.
+        # Python ignores a KeyboardInterrupt in a destructor. Training ends after the next step.
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             self._unraisable_hook(unraisable)
 
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Lets SIGINT end the process while the block waits outside of Python, where no handler runs.
+    """Lets SIGINT end the process while the block waits in native code, where no handler runs.
 
-    SIGTERM ends the process, too, unless the block handles SIGTERM, as TensorFlow does while it
-    connects workers.
+    SIGTERM also ends the process, unless the block handles SIGTERM itself, as TensorFlow does while
+    it connects workers.
     """
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     try:

@@ -1,4 +1,4 @@
-"""The training loop: steps, and validations that are saved and reported."""
+"""The training loop, which runs the steps and validates, saves and reports the results."""
 
 import dataclasses
 import logging
@@ -48,18 +48,19 @@ def run_loop(
 ) -> None:
     """Trains until the last step, or until patience, a callback or a signal ends the run.
 
-    For callbacks, each validation is the end of an epoch. If an error or a signal ends the run,
+    Callbacks see each validation as the end of an epoch. If an error or a signal ends the run,
     `on_train_end` is not called.
 
     Args:
-        train_dataset: Endless batches, as the shares of all replicas of this process, one after
-            another.
-        valid_dataset: Endless batches in the same format. The validation text repeats after
-            `num_valid` batches.
+        train_dataset: Infinite dataset. For each batch, it yields the share of each replica of this
+            process, one after another.
+        valid_dataset: Infinite dataset in the same format. It repeats after `num_valid` batches.
 
     Raises:
-        DivergedError: A number is not finite. The values of this step are not saved.
-        KeyboardInterrupt: This process or another worker received a signal. Everything is saved.
+        DivergedError: A loss or a weight is NaN or infinite, or float16 gradients overflow even at
+            the lowest loss scale. The values of this step are not saved.
+        KeyboardInterrupt: This process or another worker received a signal. The state is saved
+            before the error is raised.
     """
     model = run.model
     config = model.config
@@ -92,7 +93,7 @@ def run_loop(
             num_tokens += step.num_tokens
             loss = total_loss / num_tokens
             _require_finite(run, "loss", loss)
-            # The loss is not scaled, so it can be finite although the float16 gradients overflow.
+            # `loss` is not scaled, so it can be finite even if the float16 gradients overflow.
             if model.loss_scale is not None and model.loss_scale.is_exhausted():
                 raise _diverged(
                     run, "the gradient is NaN or infinite, even at the lowest scale of the loss"
@@ -144,9 +145,10 @@ def _validate(
     num_batches: int,
     callbacks: keras.callbacks.CallbackList,
 ) -> Row:
-    """Returns the loss and the metrics of the validation text, except BLEU.
+    """Returns the loss and metrics on the validation text, except BLEU and chrF.
 
-    The result also contains the step and the learning rate.
+    The result also contains the step, the learning rate and, in float16, the number of skipped
+    steps.
     """
     model = run.model
     callbacks.on_test_begin()
@@ -173,7 +175,7 @@ def _validate(
 def _save_validation(run: TrainingRun, epoch: int, logs: Row) -> str:
     """Measures BLEU if it ranks checkpoints, adds it to the logs, and saves everything.
 
-    Returns why BLEU does not rank this checkpoint, or an empty string if it does.
+    Returns the reason why BLEU cannot rank this checkpoint, or an empty string.
     """
     model_dir = run.model_dir
     state = run.state

@@ -1,6 +1,6 @@
-"""The score that ranks weights on the validation text.
+"""Computes the score that ranks weights on the validation text.
 
-The score is minus the perplexity. With `validate_by=bleu`, it is BLEU if the texts have enough
+The score is the negative perplexity or, with `validate_by=bleu`, BLEU if the texts contain enough
 4-grams. BLEU is the geometric mean of the precisions of n-grams with 1 to 4 tokens. It is undefined
 for texts without 4-grams, such as phrases of one to three words, or text without spaces if the
 tokenizer splits at spaces. With few 4-grams, BLEU depends on chance: the smoothed BLEU of long
@@ -10,12 +10,12 @@ nonsense may be higher than the BLEU of short, correct translations. Perplexity 
 - weights whose translations share too few 4-grams with the references. They rank below all weights
 that BLEU ranks.
 
-Both rules depend only on the texts, and put all weights in a single order.
+Both rules depend only on the texts, and together they rank all weights in a single order.
 """
 
 from keras_transformer.runtime.progress import counted
 
-# About 35 sentences of ten words.
+# The number of 4-grams in about 35 sentences of ten words.
 MIN_REFERENCE_4GRAMS = 250
 # A tenth of MIN_REFERENCE_4GRAMS. If the references have enough 4-grams, only weights that are far
 # behind have fewer matches.
@@ -23,7 +23,7 @@ MIN_MATCHES = 25
 
 
 def doubt_about_bleu(num_reference_4grams: int, num_matches: int) -> str:
-    """Returns why BLEU does not rank translations, or an empty string if it does.
+    """Returns the reason why BLEU cannot rank translations, or an empty string if it can.
 
     Args:
         num_reference_4grams: Number of 4-grams in the references.
@@ -39,7 +39,7 @@ def doubt_about_bleu(num_reference_4grams: int, num_matches: int) -> str:
 def score_of(perplexity: float, bleu: float | None, doubt: str) -> float:
     """Returns the score of weights. Better weights have a higher score.
 
-    BLEU is at least 0, and minus the perplexity is below 0.
+    BLEU is at least 0, and the negative perplexity is below 0.
 
     Args:
         bleu: The BLEU score, or None if perplexity ranks all weights of the run.

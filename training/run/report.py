@@ -1,4 +1,4 @@
-"""Reports a training run: progress bar, validations, BLEU, `log.csv` and TensorBoard."""
+"""Reports a training run: progress bar, validation metrics, `log.csv` and TensorBoard."""
 
 import collections
 import csv
@@ -34,11 +34,11 @@ from .state import Row
 
 _log = logging.getLogger(__name__)
 
-# The bar shows the speed of this many recent steps.
+# The progress bar shows the mean speed of this many recent steps.
 _LAST_STEPS = 50
 _SECONDS_PER_DESCRIPTION = 0.5
 _NUM_SAMPLES = 5
-# The name of a TensorBoard file, with the step.
+# The name of a TensorBoard event file. It contains the step.
 _EVENT_FILE = "events.out.tfevents.{}.keras_transformer"
 
 
@@ -46,7 +46,7 @@ class ProgressReport:
     """A progress bar for the steps, with a log line after every validation.
 
     Args:
-        target_tokens_per_step: Mean number of target tokens in a step, without padding.
+        target_tokens_per_step: Mean number of target tokens per step, excluding padding.
     """
 
     def __init__(self, bar: ProgressBar, target_tokens_per_step: float) -> None:
@@ -64,7 +64,7 @@ class ProgressReport:
         self._last_ends.append(now)
         self._num_steps += 1
         self.bar.advance()
-        # Update the text only twice a second, because reading the learning rate takes time.
+        # Update the text only twice a second, because reading the learning rate is slow.
         if now - self._described >= _SECONDS_PER_DESCRIPTION:
             self._described = now
             speed = self._speed(len(self._last_ends) - 1, now - self._last_ends[0])
@@ -91,7 +91,7 @@ class ProgressReport:
 
 
 class Sample(NamedTuple):
-    """A sentence of the validation text with its translation."""
+    """A sentence of the validation text with its reference and its translation."""
 
     source: str
     reference: str
@@ -99,14 +99,13 @@ class Sample(NamedTuple):
 
 
 class MeasuredBleu(NamedTuple):
-    """BLEU and chrF of translations of the validation text."""
+    """BLEU and chrF of a model on the validation text."""
 
     score: float
     chrf: float
-    # Why perplexity ranks these translations, such as "4 matching 4-grams", or "" if BLEU ranks
-    # them.
+    # Why BLEU cannot rank these translations, such as "4 matching 4-grams", or "" if it can.
     doubt: str
-    samples: list[Sample]  # the first translations
+    samples: list[Sample]  # the first few translations
 
 
 def bleu_measure(
@@ -184,7 +183,7 @@ def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample
         elif name not in ("epoch", "step"):
             train[name] = value
     for run, values, texts in (("train", train, ()), ("validation", validation, samples)):
-        # The names sort by step, because TensorBoard reads files in the order of their names.
+        # Pad the step with zeros, because TensorBoard reads files in the order of their names.
         path = model_dir.tensorboard_path / run / _EVENT_FILE.format(f"{step:010d}")
         if not path.is_file():
             with replacing(path) as temporary:
@@ -192,7 +191,7 @@ def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample
 
 
 def restore_log(model_dir: ModelDir, rows: Sequence[Row], step: int) -> None:
-    """Restores the log of a model directory from its training state, up to a step."""
+    """Restores the log of a model directory from the training state, up to a given step."""
     for directory in model_dir.tensorboard_path.glob("*"):
         remove_leftovers(directory)
     if rows:

@@ -1,7 +1,7 @@
 """Chooses between the average of checkpoints (section 6.1) and the best checkpoint.
 
-An average that includes half-trained weights may be worse than the best checkpoint. Both are
-therefore measured on the validation text, with the score that ranks the checkpoints of the run.
+An average that includes half-trained weights may be worse than the best checkpoint. Therefore, both
+are evaluated on the validation text, with the score that ranks the checkpoints of the run.
 """
 
 import logging
@@ -33,13 +33,12 @@ from .state import load_average
 
 _log = logging.getLogger(__name__)
 
-# This limit bounds the memory of a batch's logits, because a single device computes the whole
-# batch.
+# Limit the memory for the logits of a batch, because a single device computes the whole batch.
 _MOST_TOKENS_PER_BATCH = 2048
 
 
 class Measured(NamedTuple):
-    """The scores of weights on the validation text."""
+    """The scores of a model's weights on the validation text."""
 
     score: float
     perplexity: float
@@ -51,7 +50,7 @@ class Measured(NamedTuple):
 
 
 class ValidationText:
-    """The validation text, on which the weights of a model are evaluated in float32.
+    """Evaluates the weights of a model on the validation text in float32.
 
     Args:
         config: The configuration of the run.
@@ -87,7 +86,7 @@ class ValidationText:
         self._update = update
 
     def measure(self) -> Measured:
-        """Measures the current weights of the model."""
+        """Evaluates the current weights of the model."""
         self._perplexity.reset_state()
         for inputs, labels in self._batches:
             self._update(inputs, labels)
@@ -104,7 +103,7 @@ class ValidationText:
 def encode_validation(
     config: Config, pairs: SentencePairs, tokenizers: TokenizerPair, directory: pathlib.Path
 ) -> EncodedPairs:
-    """Tokenizes the validation text into files in a directory."""
+    """Tokenizes the validation text and writes the token ids to files in a directory."""
     spans = span_finder(config.decoding, tokenizers)
     codec = TextCodec(tokenizers, config.model.max_length, spans)
     return encode(Epochs(pairs), codec, directory / "valid")
@@ -117,7 +116,7 @@ def average_if_better(
     last: int | None = None,
     best: int | None = None,
 ) -> list[pathlib.Path]:
-    """Averages checkpoints, and uses the average if it is better than the best checkpoint.
+    """Averages checkpoints, and uses the average unless the best checkpoint is better.
 
     Both are measured on the validation text. The log shows which weights are used for translation
     from then on. If the best checkpoint is better, the average is removed from the directory. If

@@ -33,7 +33,7 @@ from ..text.corpus import TextFingerprint
 from .devices import Workers
 
 _log = logging.getLogger(__name__)
-# A row of the log: the values of a validation by name.
+# A row of the log, which contains the values of a validation by name.
 Row = dict[str, float]
 
 
@@ -43,7 +43,7 @@ class RunState:
 
     # The number of updates so far.
     step: int = 0
-    # The highest score of a validation so far (ranking.py): BLEU, or minus the perplexity.
+    # The highest validation score so far (see ranking.py): BLEU, or the negative perplexity.
     best_score: float = -math.inf
     # The number of validations since the highest score.
     validations_since_best: int = 0
@@ -54,7 +54,7 @@ class RunState:
     # If the run stopped between two validations: the sum of the loss over the tokens since the last
     # validation, and the number of these tokens.
     loss_sums: list[float] = dataclasses.field(default_factory=list)
-    # The fingerprints of the texts, "train" and "valid".
+    # The fingerprints of the training text ("train") and the validation text ("valid").
     text: dict[str, TextFingerprint] = dataclasses.field(default_factory=dict)
 
     @property
@@ -88,9 +88,9 @@ def save_training_state(
 def save_validation(
     model_dir: ModelDir, model: TrainingModel, values: Mapping[str, np.ndarray], state: RunState
 ) -> None:
-    """Saves a checkpoint, the best checkpoint if it is new, and the state.
+    """Saves a checkpoint and the training state, and deletes old checkpoints.
 
-    Old checkpoints are deleted.
+    If `state.validations_since_best` is 0, this checkpoint is also saved as the best checkpoint.
     """
     save_weights(model.validated, model_dir.checkpoint_path(state.step))
     if state.validations_since_best == 0:
@@ -113,7 +113,7 @@ def save_validation(
 def read_progress(model_dir: ModelDir) -> RunState:
     """Returns the progress of the training in a model directory.
 
-    Without a training state, returns a new `RunState`.
+    If there is no training state, returns a new `RunState`.
 
     Raises:
         DamagedFileError: The training state is damaged, and there is no earlier state.
@@ -124,7 +124,7 @@ def read_progress(model_dir: ModelDir) -> RunState:
 def restore_training_state(
     model_dir: ModelDir, model: TrainingModel, workers: Workers, init_from: ModelDir | None = None
 ) -> RunState:
-    """Restores a model and its optimizer from the last saved state, or prepares a new training.
+    """Restores a model and its optimizer from the last saved state, or prepares a new run.
 
     If the state is damaged, the previous state is used, and a warning is logged. The chief reads
     the state. The other workers receive its variables, even if nothing has been saved yet.
@@ -134,8 +134,8 @@ def restore_training_state(
             weights of `model`.
 
     Raises:
-        DamagedFileError: All states are damaged.
-        InvalidFileError: The state, or the weights of `init_from`, do not fit the model.
+        DamagedFileError: All saved states are damaged.
+        InvalidFileError: The state or the weights in `init_from` do not fit the model.
     """
     state = RunState()
     if workers.is_chief:
@@ -194,7 +194,7 @@ def _read_state(path: pathlib.Path, variables: Mapping[str, keras.Variable]) -> 
     with reading_archive(path, "the training state") as arrays:
         # Read the progress first, because it is small. If it is damaged, no variable is assigned.
         state = RunState(**json.loads(bytes(arrays["progress"])))
-        # JSON has converted the steps to strings.
+        # JSON stores the steps, which are keys, as strings.
         state.scores = {int(step): score for step, score in state.scores.items()}
         # A file without a checksum may have been written by another program.
         numbers = [
@@ -212,7 +212,7 @@ def _read_state(path: pathlib.Path, variables: Mapping[str, keras.Variable]) -> 
             raise ValueError("its progress has values of other types")
         for name, variable in variables.items():
             if name.startswith("loss_scale.") and name not in arrays:
-                continue  # The training used another precision before.
+                continue  # The run used another precision before.
             array = arrays.get(name)
             if array is None or not _fits(array, variable):
                 raise InvalidFileError(
@@ -228,9 +228,9 @@ def _fits(array: np.ndarray, variable: keras.Variable) -> bool:
 
 
 def named_variables(model: TrainingModel) -> dict[str, keras.Variable]:
-    """Returns weights, seeds of dropout, moving averages, optimizer variables and the loss scale.
+    """Returns the variables to save: weights, dropout seeds, averages, optimizer, loss scale.
 
-    Variables are numbered, because Keras gives layers new names in every process.
+    The names consist of the owner and a number, because Keras' own names differ between processes.
     """
     owners = {
         "model": model.transformer,
@@ -254,7 +254,8 @@ def average_checkpoints(
 ) -> list[pathlib.Path]:
     """Averages checkpoints of a model directory, and uses the average for translation.
 
-    Training, and the command `average` with a validation text, use `average_if_better` instead.
+    Training uses `average_if_better` instead, and so does the command `average` if you pass a
+    validation text.
 
     Args:
         model_dir: The directory or its path.
@@ -266,7 +267,8 @@ def average_checkpoints(
         The paths of the averaged checkpoints. Damaged checkpoints are left out, with a warning.
 
     Raises:
-        ConfigError: Both numbers are given, a number is not positive, or there are no checkpoints.
+        ConfigError: Both `last` and `best` are set, one of them is not positive, or there are no
+            checkpoints.
         DamagedFileError: All checkpoints are damaged.
     """
     model_dir = ModelDir(model_dir)
@@ -278,7 +280,7 @@ def average_checkpoints(
 def load_average(
     model_dir: ModelDir, *, last: int | None = None, best: int | None = None
 ) -> tuple[Transformer, list[pathlib.Path]]:
-    """Returns a model with the average of checkpoints, and their paths.
+    """Returns a model with the average weights of checkpoints, and the paths of the checkpoints.
 
     See `average_checkpoints`.
     """
@@ -322,6 +324,6 @@ def _best_steps(state: RunState, checkpoints: Iterable[int], number: int) -> lis
     """Returns the steps of the checkpoints with the highest scores, the best first."""
     scored = [step for step in checkpoints if step in state.scores]
     perplexities = {row["step"]: row["val_perplexity"] for row in state.rows}
-    # Perplexity ranks checkpoints with the same BLEU.
+    # Perplexity breaks ties between checkpoints with the same BLEU.
     ranks = {step: (state.scores[step], -perplexities.get(step, math.inf)) for step in scored}
     return sorted(scored, key=lambda step: ranks[step], reverse=True)[:number]

@@ -1,7 +1,7 @@
 """Trains on one or several devices, from the first step or from where an earlier run stopped.
 
-The functions below `train` are its steps. They make tokenizers and batch plans from the text, and
-check that the model directory fits the run.
+The functions below `train` are its steps: they load or learn the tokenizers, plan the batches, and
+check that the run fits the model directory.
 """
 
 import contextlib
@@ -61,8 +61,8 @@ from .state import restore_training_state
 
 _log = logging.getLogger(__name__)
 
-# Warn about a larger share of unknown tokens. A vocabulary leaves out only one character in 10,000
-# of the text that it is learned from.
+# Warn if at least this share of the tokens is unknown. A vocabulary leaves out only one in 10,000
+# characters of the text from which it is learned.
 _NOTABLE_SHARE = 0.01
 
 
@@ -79,7 +79,7 @@ def train(
     init_from: ModelDir | None = None,
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> None:
-    """Trains a translator, or resumes a training run that was stopped.
+    """Trains a translation model, or resumes a training run that was stopped.
 
     Initial weights and dropout depend on Keras' global seed. Call `keras.utils.set_random_seed`
     first, before you load any tokenizer, because setting the seed makes TensorFlow lose the
@@ -263,7 +263,7 @@ def load_or_learn_tokenizers(
 ) -> TokenizerPair:
     """Loads the tokenizers of an earlier run or of `init_from`, or learns them from the pairs.
 
-    The other workers receive the chief's tokenizers and store them in the directory.
+    Workers other than the chief receive the chief's tokenizers, and store them in `directory`.
     """
     if not workers.is_chief:
         for name in tokenizer_filenames(config.tokenizer):
@@ -293,7 +293,7 @@ def plan_texts(
     num_parts: int,
     directory: pathlib.Path,
 ) -> tuple[BatchPlan, BatchPlan]:
-    """Tokenizes both texts into files in the directory, and plans their batches.
+    """Tokenizes both texts, writes the token ids to the directory, and plans the batches.
 
     Each batch can be divided into `num_parts` equal parts.
     """
@@ -390,7 +390,7 @@ def _directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
         with lock:
             yield
     finally:
-        # If the run did not start, the directory is empty: remove it again.
+        # If the run did not start, the directory is empty and can be removed.
         with contextlib.suppress(OSError):
             model_dir.path.rmdir()
 
@@ -398,9 +398,9 @@ def _directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
 def _resumable_config(
     model_dir: ModelDir, config: Config, workers: Workers, init_from: ModelDir | None
 ) -> Config:
-    """Returns the configuration of a run, with the precision and the normal form of its first step.
+    """Returns the configuration of a new or resumed run with its precision and normal form.
 
-    The run may be new or resumed.
+    If the configuration does not set them, a resumed run uses the values that it started with.
     """
     given = repr(config)
     precision = config.training.precision
@@ -426,7 +426,7 @@ def _resumable_config(
 
 
 def _warn_of_another_rate(earlier: Config, config: Config, step: int) -> None:
-    """Warns if a changed configuration changes the learning rate of the next step.
+    """Warns if a change of the configuration changes the learning rate of the next step.
 
     The schedule always spans all steps. After the end of a cosine schedule, where the rate is 0,
     additional steps make the rate jump up.
@@ -447,7 +447,7 @@ def _warn_of_another_rate(earlier: Config, config: Config, step: int) -> None:
 
 
 def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:
-    """Renames files of other programs that have the same name as a file that training writes."""
+    """Renames files of other programs whose names training needs for its own files."""
     paths = [
         model_dir.log_path,
         model_dir.best_path,

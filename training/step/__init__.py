@@ -1,1 +1,1 @@
-"""A training step: losses, gradients, and the update of the weights."""
+"""The training step: losses, gradients, and the update of the weights."""

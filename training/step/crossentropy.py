@@ -8,8 +8,8 @@ import tensorflow as tf
 from keras_transformer.losses import SMALLEST_PROBABILITY
 from keras_transformer.tensors import Tensor
 
-# The number of logits to compute at a time: few enough for a processor's cache, and enough for fast
-# matrix products.
+# The number of logits to compute at a time: few enough to fit into a processor's cache, but enough
+# for efficient matrix products.
 _LOGITS = 2**21
 
 
@@ -22,16 +22,16 @@ def projected_crossentropy(
     gradient_scale: Annotated[Tensor, "float32 ()"] | None = None,
     bias: Annotated[Tensor, "float32 (vocab_size,)"] | None = None,
 ) -> Annotated[Tensor, "float32 ()"]:
-    """Computes the cross-entropy of `hidden @ kernel + bias` with label smoothing, summed.
+    """Computes the label-smoothed cross-entropy of `hidden @ kernel + bias`, summed over tokens.
 
     The result equals the sum of `keras_transformer.losses.token_crossentropy`. For the logits z of
     a token, the loss is `logsumexp(z) - (1 - ε) z[label] - ε mean(z)`, and the gradient is
     `softmax(z) - (1 - ε) one_hot(label) - ε / vocab_size`.
 
-    The gradient is computed in the same pass. The softmax of a few tokens at a time is immediately
-    converted to their part of the gradient, so that no tensor has num_tokens * vocab_size elements.
-    The terms that label smoothing adds to loss and gradient are linear in the logits, so they are
-    computed from the mean of the kernel's columns.
+    The gradient is computed in the same pass: the softmax of a few tokens at a time is converted to
+    their part of the gradient immediately, so no tensor has num_tokens * vocab_size elements. The
+    term `ε mean(z)` is linear in the logits, so the term and its gradient with respect to `hidden`
+    are computed from the mean of the kernel's columns.
 
     For two passes over the same tokens, the result is the mean of both losses plus the R-Drop term
     (Liang et al. 2021, arXiv 2106.14448): `consistency / 4 * (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁))` for every
@@ -43,8 +43,8 @@ def projected_crossentropy(
             loss are always computed in float32.
         label_smoothing: ε. Defaults to 0.
         consistency: R-Drop's α, for two passes. Defaults to 0.
-        gradient_scale: Factor of the gradients, but not of the loss. In float16, gradients must be
-            scaled before they are rounded. Defaults to None: 1.
+        gradient_scale: Factor by which the gradients, but not the loss, are multiplied. In float16,
+            gradients must be scaled before they are rounded. Defaults to None, which means 1.
     """
 
     @tf.custom_gradient
@@ -76,8 +76,8 @@ def alignment_loss(
 
     Args:
         attention: Attention weights, which sum to 1 for each target token.
-        links: The position, from 1, of the source token that each target token comes from, or 0 if
-            there is none.
+        links: For each target token, the position of the source token that it is aligned with,
+            counted from 1, or 0 if there is none.
 
     Example:
         >>> float(alignment_loss(tf.constant([[[0.5, 0.5], [0.25, 0.75]]]), tf.constant([[0, 1]])))
@@ -157,7 +157,7 @@ def _loss_and_gradients(
         lambda start, *_: start < tf.shape(labels)[0],
         add_chunk,
         (0, 0.0, chunks, *grad_weights),
-        # More iterations in parallel would hold the logits of several chunks at once.
+        # With more parallel iterations, the logits of several chunks would be in memory.
         parallel_iterations=1,
     )
     sum_of_rows = tf.reduce_sum(tf.cast(hidden, tf.float32), axis=(0, 1))  # (d_model,)
@@ -175,7 +175,7 @@ def _chunk_loss(
 ) -> tuple[Tensor, list[Tensor]]:
     """Returns a chunk's loss, and, for each pass, the gradient of the sum of all passes' losses.
 
-    Both lack the term of label smoothing that is the same for every token of the vocabulary.
+    Both exclude the label smoothing term that is the same for every token of the vocabulary.
     """
     passes = len(logits)
     places = tf.stack([tf.range(tf.size(labels)), labels], axis=-1)  # (chunk, 2)
@@ -202,10 +202,10 @@ def _chunk_loss(
 def _add_divergence(
     probabilities: Sequence[Tensor], logits: Sequence[Tensor], weight: float
 ) -> tuple[Tensor, list[Tensor]]:
-    """Returns the sum of `weight * (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁))`, and gradients.
+    """Returns the sum of `weight * (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁))`, and the gradients.
 
-    The gradients include the probabilities, which are the gradients of the cross-entropy. With d,
-    the difference of the logits, the sum of the divergences is (p₁ - p₂)·d, since the normalizers
+    The gradients include the probabilities, which are the gradients of the cross-entropy. If d is
+    the difference of the logits, the sum of the divergences is (p₁ - p₂)·d, because the normalizers
     cancel. Its gradient is p₁ (d + 1 - p₁·d) - p₂ for the first logits and p₂ (1 - d + p₂·d) - p₁
     for the second logits.
     """

@@ -1,4 +1,4 @@
-"""The training step: the exact mean loss over all replicas' tokens, gradients, and the update."""
+"""The training step: the mean loss over the tokens of all replicas, gradients, and the update."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -18,10 +18,10 @@ from keras_transformer.tensors import Tensor
 from .crossentropy import alignment_loss, projected_crossentropy
 from .optimizer import Adam, LossScale, learning_rate, update_average
 
-# The difference between the seeds of consecutive parts, a prime. The seeds of the generators are
-# random numbers below 10^9.
+# The difference between the seeds of consecutive parts. It is a prime, and the seeds of the
+# generators are random numbers below 10^9.
 _SEEDS_BETWEEN_PARTS = 1_000_003
-# Generators count their draws. Each step may use up to this many.
+# The generators count their draws. Each step may draw up to this many times.
 _DRAWS_IN_A_STEP = 16
 
 # Token ids of source and target, int (batch, length), and labels, int (batch, target length).
@@ -41,19 +41,19 @@ class StepResult(NamedTuple):
 class TrainingModel(keras.Model):
     """A Transformer with its optimizer and losses, which callbacks see as `self.model`.
 
-    Each replica divides its sums by the number of tokens on all replicas before the sums are added
-    up. Keras would give the mean of every replica the same weight, so that a token on a replica
-    with more padding would count more.
+    Each replica divides its summed loss and gradients by the number of tokens on all replicas
+    before they are added up. Keras would average the means of the replicas instead, so a token on a
+    replica with more padding would have more weight.
 
     Dropout depends on the step and on the position of the rows in the batch, but not on the replica
-    that computes them. With the same total number of parts, training gives the same results on any
-    number of devices.
+    that computes them. With the same total number of parts, training produces the same results on
+    any number of devices.
 
     Create the model in the scope of the strategy.
 
     Args:
         optimizer: The optimizer, built for the trainable variables. In float16, it skips gradients
-            with NaN.
+            that contain NaN.
         parallel_parts: Number of parts into which a replica divides its rows, to compute them in
             parallel. Defaults to 1.
 
@@ -100,7 +100,7 @@ class TrainingModel(keras.Model):
 
     @property
     def num_updates(self) -> int:
-        """The number of updates, including updates that float16 skipped."""
+        """The number of updates, including updates that were skipped in float16."""
         return int(keras.ops.convert_to_numpy(self.optimizer.iterations))
 
     @property
@@ -118,8 +118,8 @@ class TrainingModel(keras.Model):
         stop_request = tf.constant(float(requests_stop))
         return StepResult(*self._update(batches, stop_request).numpy().tolist())
 
-    # Keras' own functions would reduce every result over all processes, and support only tensors of
-    # rank 1.
+    # Keras' own functions would reduce every result over all processes, and they support only
+    # tensors of rank 1.
     @tf.function(autograph=False, reduce_retracing=True)
     def _update(
         self, batches: tf.data.Iterator, stop_request: Tensor
@@ -177,7 +177,7 @@ class TrainingModel(keras.Model):
             lambda i, *_: i < self.config.accumulate_steps,
             add_parts,
             (0, 0.0, zeros),
-            # More iterations in parallel would hold the activations of several shares at once.
+            # With more parallel iterations, the activations of several shares would be in memory.
             parallel_iterations=1,
         )
         return total, gradients

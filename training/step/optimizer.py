@@ -22,7 +22,7 @@ _HIGHEST = 2.0**15
 def learning_rate(
     d_model: int, config: TrainingConfig
 ) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Returns the schedule of a configuration: linear warmup to the peak, then its `decay`.
+    """Returns the learning rate schedule of a configuration: linear warmup, then its `decay`.
 
     By default, the peak is the paper's value, `(d_model * warmup_steps) ** -0.5`.
     """
@@ -34,7 +34,7 @@ def learning_rate(
     return keras.optimizers.schedules.CosineDecay(
         initial_learning_rate=0.0,
         decay_steps=max(config.steps - warmup_steps, 1),
-        # alpha is the share of the peak that is left at the end.
+        # The learning rate at the end, as a fraction of the peak.
         alpha=1.0 if config.decay == "constant" else 0.0,
         warmup_target=peak,
         warmup_steps=warmup_steps,
@@ -42,7 +42,7 @@ def learning_rate(
 
 
 class Adam(keras.optimizers.Optimizer):
-    """Keras' `Adam`, computed by TensorFlow's own kernel.
+    """Keras' `Adam`, implemented with TensorFlow's Adam kernel.
 
     The kernel makes one pass over each variable instead of ten. Call `apply_sum` instead of
     `apply`.
@@ -129,7 +129,7 @@ class Adam(keras.optimizers.Optimizer):
             learning_rate = tf.where(is_nan, 0.0, learning_rate)
             beta_1 = tf.where(is_nan, 1.0, beta_1)
             beta_2 = tf.where(is_nan, 1.0, beta_2)
-        # `handle` is not documented. tests/training/step checks the results of the kernel.
+        # `handle` is undocumented, so tests/training/step checks the results of the kernel.
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=momentum.handle,
@@ -147,22 +147,23 @@ class Adam(keras.optimizers.Optimizer):
 class LossScale:
     """The factor by which every token's loss is multiplied in float16.
 
-    Gradients are divided by the factor after they are rounded to float16, which has a small range,
-    6e-8 to 65,504 (Micikevicius et al. 2018, arXiv 1710.03740). The scale is a power of two, so
-    that scaling causes no rounding. It doubles after 2,000 good steps in a row, and is halved after
-    a step whose gradient contains a number that is not finite. Such a step changes no weights.
+    The loss of every token is multiplied by the scale. The gradients are divided by the scale after
+    they are rounded to float16, whose range is only 6e-8 to 65,504. The scale is a power of two, so
+    scaling causes no rounding errors. The scale is doubled after 2,000 consecutive steps with
+    finite gradients, and halved after a step whose gradient contains NaN or infinity. Such a step
+    changes no weights.
 
-    Under a strategy, create it in the scope of the strategy.
+    Under a distribution strategy, create the object in the scope of the strategy.
 
     Args:
-        tokens_per_batch: Number of tokens in a batch. At first, the scale of the mean loss over
-            this many tokens is 2^15, within a factor of √2.
+        tokens_per_batch: Number of tokens in a batch. The initial scale of the mean loss over this
+            many tokens is 2^15, within a factor of √2.
     """
 
     def __init__(self, tokens_per_batch: int) -> None:
         first = 2.0 ** round(math.log2(_FIRST_OF_MEAN / tokens_per_batch))
-        # At this scale, the mean loss is no longer scaled. If a gradient still overflows, it is
-        # itself too large.
+        # At this scale, the mean loss is no longer scaled. If a gradient still overflows, the
+        # unscaled gradient is too large.
         self._lowest = first / _FIRST_OF_MEAN
         self._scale = _variable(first, "float32", "loss_scale")
         self._good_steps = _variable(0, "int32", "good_steps")
@@ -183,19 +184,20 @@ class LossScale:
         return int(keras.ops.convert_to_numpy(self._skipped_steps))
 
     def is_exhausted(self) -> bool:
-        """Returns whether the scale is at its minimum, so that overflows have another cause."""
+        """Returns whether the scale is at its minimum, so overflows have another cause."""
         return float(keras.ops.convert_to_numpy(self._scale)) <= self._lowest
 
     def update(
         self, gradients: Annotated[Sequence[Tensor], "of the shapes of the variables"]
     ) -> list[Tensor]:
-        """Adjusts the scale to the gradients of a step.
+        """Adjusts the scale based on the gradients of a step.
 
         Args:
-            gradients: Gradients in float32, divided by the scale, the same on every replica.
+            gradients: Gradients in float32, divided by the scale. They must be the same on every
+                replica.
 
         Returns:
-            The gradients. If an element is not finite, all elements are NaN, so that `Adam` skips
+            The gradients. If any element is NaN or infinite, all elements are NaN, so `Adam` skips
             the step.
         """
         is_finite = tf.math.is_finite(tf.linalg.global_norm(gradients))
@@ -222,15 +224,15 @@ def update_average(
 ) -> None:
     """Moves the averages toward the weights: `average = d * average + (1 - d) * weight`.
 
-    The factor is `d = min(decay, step / (step + 9))`. The first average equals the first weights.
-    After a few steps, the average covers about the last tenth of the steps, so that untrained
-    weights do not hold it back.
+    The decay is `d = min(decay, step / (step + 9))`. The first average equals the first weights.
+    After a few steps, the average covers about the last tenth of the steps, so untrained weights
+    have little effect on it.
 
     Call it in a replica context, after the update of the weights.
 
     Args:
-        decay: The highest d.
-        step: Number of averages before this one, 0 for the first.
+        decay: Maximum of d.
+        step: Number of previous averages, 0 for the first average.
     """
     step = tf.cast(step, "float32")
     decay = tf.minimum(decay, step / (step + 9))

@@ -1,12 +1,12 @@
 """Makes sentence pairs with a model: back-translation and distillation.
 
-A run that was stopped continues after its last block. It writes these text files:
+An interrupted run resumes after its last complete block. A run writes these text files:
 
     NAME.source, NAME.target    the pairs to train on
     NAME.json                   the settings and the text that the pairs were made with, the numbers
                                 of pairs that were left out, and checksums
-    NAME.unfinished             before the others: a line for the settings, and a line for each
-                                block of the text
+    NAME.unfinished             until all pairs are made: a line for the settings, and a line for
+                                each block of the text
 
 The first three files appear when all pairs are complete.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 # If a run is killed, at most this many lines have to be translated again.
 LINES_PER_BLOCK = 1024
-# The settings and the checksums of a file are shorter.
+# An upper limit for the length of the settings or the checksums of a file.
 _MAX_RECORD_BYTES = 2**24
 _REASONS = {"empty": "empty", "too_long": "too long"}
 
@@ -57,7 +57,7 @@ def backtranslate(
     settings: Settings,
     sampling: "Sampling | None" = None,
 ) -> None:
-    r"""Writes the sentences of a text with their back-translations.
+    r"""Translates target-language text into the source language, and writes the pairs.
 
     See Sennrich et al. 2016, arXiv 1511.06709.
 
@@ -68,9 +68,9 @@ def backtranslate(
             errors.
         settings: mapping. Everything that determines the pairs. A run can be resumed only with the
             same settings.
-        sampling: Sampling or None. Draws translations at random, which helps if there is a lot of
-            text (Edunov et al. 2018, arXiv 1808.09381). Defaults to None: searches for the best
-            translations.
+        sampling: Sampling or None. How to draw translations at random, which helps if there is a
+            lot of text (Edunov et al. 2018, arXiv 1808.09381). Defaults to None, which searches for
+            the best translations.
 
     Example:
         >>> translator = Translator.load("models/en-de")
@@ -117,10 +117,10 @@ def distill(
             same settings.
         n_best: int. Number of translations to compare with the reference, at most the beam size.
             Defaults to 1.
-        metric: "bleu" or "chrf". sacreBLEU's sentence score that measures similarity. Defaults to
-            "bleu".
+        metric: "bleu" or "chrf". The sentence score from sacreBLEU that measures similarity.
+            Defaults to "bleu".
         tokenize: str or None. sacreBLEU's tokenizer for BLEU, one of `BLEU_TOKENIZERS`. Defaults to
-            None: the tokenizer for the script of the references.
+            None, which chooses the tokenizer for the script of the references.
 
     Example:
         >>> teacher = Translator.load("models/en-de")
@@ -133,7 +133,7 @@ def distill(
     max_length = translator.model.config.max_length
     score = sacrebleu.metrics.CHRF()
     if metric == "bleu" and n_best > 1:
-        # With effective order, BLEU uses only the orders of n-grams that a short sentence has.
+        # With effective order, BLEU ignores n-grams that are longer than a short sentence.
         tokenize = tokenize or choose_tokenizer(reference for _, reference in pairs)
         score = make_bleu(tokenize, effective_order=True)
 
@@ -171,7 +171,7 @@ class Made(NamedTuple):
 
     pairs: list[Pair]
     num_empty: int  # lines left out because they or their translations are blank
-    num_too_long: int  # lines left out because they are longer than the model reads
+    num_too_long: int  # lines left out because they are longer than the model's maximum length
 
 
 def made_of(pairs: Iterable[Pair], is_too_long: Sequence[bool]) -> Made:
@@ -188,9 +188,9 @@ def write_pairs(
     pairs: Iterable[Pair],
     make: Callable[[int, list[Pair]], Made],
 ) -> None:
-    """Writes the pairs that are made from the lines of a text.
+    """Makes pairs from the lines of a text, and writes them to files.
 
-    A run that was stopped continues where it stopped.
+    An interrupted run resumes where it stopped.
 
     Args:
         output: The beginning of the file names.
@@ -273,7 +273,7 @@ def _read(path: pathlib.Path, line: bytes, key: str, kind: type[Value]) -> Value
 
 
 def _start_or_resume(unfinished: pathlib.Path, settings: Settings) -> int:
-    """Returns the number of blocks that an earlier run has made."""
+    """Starts or resumes a run, and returns the number of blocks that are already complete."""
     if not unfinished.is_file():
         with replacing(unfinished) as temporary:
             temporary.write_text(f"{json.dumps({'settings': settings})}\n")
@@ -297,7 +297,7 @@ def _make_blocks(
     pairs: Iterable[Pair],
     make: Callable[[int, list[Pair]], Made],
 ) -> None:
-    """Adds the missing blocks."""
+    """Makes the missing blocks, and appends them to the file."""
     num_before = _start_or_resume(unfinished, settings)
     text = TextHash()
     first = 0

@@ -29,7 +29,7 @@ _MOST_SCRIPTS = 5
 # Text is Japanese if at least this share of its sentences contains kana. Some sentences contain
 # only kanji.
 _LEAST_SHARE_OF_KANA = 0.1
-# A report can be stored as JSON.
+# A report, which can be converted to JSON.
 Report = dict[str, Any]
 
 
@@ -130,7 +130,7 @@ def check_data(
 def _spans_of(
     pairs: Sequence[tuple[str, str]], spans: "SpanFinder"
 ) -> Iterator[tuple[collections.Counter[bytes], ...]]:
-    """Yields the number of times that each side of a pair contains each span."""
+    """Yields, for each pair, the number of times that each side contains each span."""
     sides = ([*map(collections.Counter, spans.spans(side))] for side in zip(*pairs))
     return zip(*sides, strict=True)
 

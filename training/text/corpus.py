@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 Texts = TypeVar("Texts", bound=tuple[str, ...])
 
 _PAIRS_AT_A_TIME = 2**15
-# Chunks of ordinary text are shorter. The lines of an adversarial text may have a mebibyte each.
+# Chunks of ordinary text are shorter, but each line of an adversarial text may be a mebibyte long.
 _CHARACTERS_AT_A_TIME = 2**26
 _PAIRS_PER_COUNT = 64
 
@@ -37,10 +37,11 @@ class SentencePairs:
         source: collection of str. A list, or sentences that are read again in each iteration.
         target: collection of str. The translation of each source.
         name: str. The name of this text in messages.
-        weights: tuple of (int, float). A number of consecutive pairs and their weight, the number
-            of times that they are used in an epoch. Defaults to none: all pairs are used once.
-        tags: tuple of (int, str). A number of consecutive pairs and the tag in front of their
-            sources, which is "" for no tag. Defaults to none: no pair has a tag.
+        weights: tuple of (int, float). For each group of consecutive pairs, the number of pairs and
+            their weight, which is the number of times that they are used in an epoch. Defaults to
+            (), which uses all pairs once.
+        tags: tuple of (int, str). For each group of consecutive pairs, the number of pairs and the
+            tag in front of their sources, or "" for no tag. Defaults to (), which means no tags.
     """
 
     source: Collection[str]
@@ -54,7 +55,7 @@ class SentencePairs:
 
 
 def pairs_per_epoch(pairs: SentencePairs) -> int:
-    """Returns the number of pairs in an epoch, or its expected value if weights have fractions."""
+    """Returns the number of pairs in an epoch, or its expected value if weights are fractional."""
     if not pairs.weights:
         return len(pairs)
     return round(sum(number * weight for number, weight in pairs.weights))
@@ -63,8 +64,8 @@ def pairs_per_epoch(pairs: SentencePairs) -> int:
 def pairs_of_epoch(pairs: SentencePairs, epoch: int) -> Iterator[tuple[str, str, str]]:
     """Yields the pairs of an epoch with their tags.
 
-    A pair that is used several times is repeated immediately. If a weight has a fraction, the
-    number of the epoch, from 0, determines which pairs are used once more.
+    A pair that is used several times is repeated immediately. If a weight is fractional, the epoch,
+    counted from 0, determines which pairs are used once more.
 
     Example:
         >>> weights = ((1, 2), (1, 1))  # the first pair twice, the second one once
@@ -109,9 +110,13 @@ def judged_pairs(
     filters: list[Filter],
     score_paths: Sequence[str | None] | None = None,
 ) -> Iterator[JudgedPairs]:
-    """Reads all pairs of a text once and applies filters. Corpora may have scores.
+    """Reads all pairs of a text once, and yields them with the verdicts of the filters.
 
-    It raises the same errors as `read_text`.
+    Raises the same errors as `read_text`.
+
+    Args:
+        score_paths: For each corpus, the path of its scores, or None if it has no scores. Defaults
+            to None, which means no scores.
     """
     with ProgressBar(f"reading {name_of_text(corpora)}", "sentence pairs") as bar:
         for number, corpus in enumerate(corpora):
@@ -174,9 +179,9 @@ def read_text(
 ) -> tuple[SentencePairs, SentencePairs | None]:
     """Reads a text once, and returns the training pairs and, if requested, the held-out pairs.
 
-    Filters, weights and tags come from `data`. The numbers of pairs that filters remove or that are
-    held out are logged. Files on disk are not held in memory, but held-out pairs are. A pair takes
-    one byte of memory while the text is read, and one bit afterwards.
+    `data` defines the filters, weights and tags. The log shows how many pairs are removed by
+    filters or held out. Files on disk are not kept in memory, but held-out pairs are. In addition,
+    each pair takes one byte of memory while the text is read, and one bit afterwards.
 
     Raises:
         ConfigError: A file cannot be opened, no pair is left, or `data.weights`, `data.tags` or
@@ -215,8 +220,7 @@ def read_text(
             np.unpackbits(block).tobytes() for block in blocks
         )
         yield from itertools.compress(sentences, selectors)
-        # All sentences are read. Only the selectors that fill up the last byte, which are 0, may be
-        # left.
+        # If all sentences were read, the only selectors left are the zeros that pad the last byte.
         if any(selectors):
             raise InvalidFileError(f"{name}: the text has become shorter since it was first read")
 
@@ -228,7 +232,7 @@ def read_text(
 
 
 def read_valid_text(corpora: Sequence[Corpus], data: DataConfig) -> SentencePairs:
-    """Reads a validation text, with the tags `data.valid_tags`.
+    """Reads a validation text with the tags in `data.valid_tags`.
 
     Raises:
         ConfigError: A file cannot be opened, or `data.valid_tags` does not have a value for each
@@ -270,7 +274,7 @@ def _report_left_out(filters: list[Filter], counts: np.ndarray, name: str) -> No
 def _hold_out(
     held_out: HeldOut, is_kept: np.ndarray, sizes: list[int], data: DataConfig, name: str
 ) -> SentencePairs:
-    """Returns the held-out pairs, and removes them from the pairs that are kept."""
+    """Returns the held-out pairs, and sets `is_kept` to False for them."""
     pairs, places_of_pairs = held_out.finish()
     places = list(itertools.chain.from_iterable(places_of_pairs))
     is_kept[places] = False
@@ -310,7 +314,7 @@ class TextFingerprint(TypedDict):
 
 
 class TextHash:
-    """The fingerprint of a parallel text that is read in chunks."""
+    """Computes the fingerprint of a parallel text that is read in chunks."""
 
     def __init__(self) -> None:
         self._num_lines = 0

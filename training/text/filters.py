@@ -1,4 +1,4 @@
-"""Filters that remove pairs before training, and pairs that are held out for validation."""
+"""Filters sentence pairs before training, and holds out pairs for validation."""
 
 import hashlib
 import itertools
@@ -21,7 +21,7 @@ Pair = tuple[str, str]
 # to remove: bool (n,).
 Matches = Callable[[list[Pair], np.ndarray, np.ndarray], np.ndarray]
 
-# Correct translations hardly ever have such lengths or ratios.
+# Correct translations rarely exceed this length or this ratio.
 RECOMMENDED = DataConfig(
     max_characters=1000, max_length_ratio=9.0, remove_copies=True, remove_duplicates=True
 )
@@ -46,10 +46,10 @@ class Filter(NamedTuple):
 
 
 def judge(filters: list[Filter], pairs: list[Pair], scores: np.ndarray | None = None) -> np.ndarray:
-    """Returns a verdict for each of the next pairs of a text: uint8 (n,).
+    """Applies filters to the next pairs of a text, and returns a verdict per pair: uint8 (n,).
 
-    The verdict is 0, or the number, from 1, of the first filter that matches the pair. Pairs
-    without scores pass `min_score`.
+    The verdict is 0 for a pair that is kept. Otherwise, it is the number of the first filter that
+    matches the pair, counted from 1. Pairs without scores pass `min_score`.
     """
     verdicts = np.zeros(len(pairs), np.uint8)
     if scores is None:
@@ -92,7 +92,7 @@ def filters_of(data: DataConfig) -> list[Filter]:
             "data.target_language", data.target_language, side=1
         )
     matches["remove_copies"] = _each(lambda source, target: source.strip() == target.strip())
-    # Find duplicates last, so that pairs that other filters remove need no memory.
+    # Find duplicates last, so pairs that other filters remove do not use memory.
     matches["remove_duplicates"] = lambda pairs, lengths, scores: seen.add(hash_pairs(pairs))
 
     filters = [Filter(name, getattr(data, name), rule) for name, rule in matches.items()]
@@ -107,7 +107,7 @@ def filters_of(data: DataConfig) -> list[Filter]:
 
 
 def _each(matches: Callable[..., bool]) -> Matches:
-    """Applies a rule for a pair to many pairs."""
+    """Converts a rule for a single pair to a rule for many pairs."""
     return lambda pairs, lengths, scores: np.fromiter(
         (matches(*pair) for pair in pairs), bool, len(pairs)
     )
@@ -167,8 +167,8 @@ class _LetterMarks(dict[int, str]):
 class Scores:
     """The scores of the pairs of a corpus, from a file with one score per line.
 
-    The path may be a pattern. The matching files, sorted by name, then belong to the shards of the
-    corpus.
+    The path may be a pattern. In that case, the matching files, sorted by name, correspond to the
+    shards of the corpus.
 
     Example:
         >>> scores = Scores("web.scores", "web.en, web.de")
@@ -227,7 +227,7 @@ def hash_pairs(pairs: Iterable[Pair]) -> np.ndarray:
 
 
 class SeenPairs:
-    """The hashes of all pairs so far, in a few sorted arrays.
+    """Stores the hashes of all pairs so far in a few sorted arrays.
 
     An array is merged with the array before it as soon as it has half the size of that array. The
     number of arrays, and the number of times that a hash is moved, are about the logarithm of the
@@ -261,11 +261,11 @@ class SeenPairs:
 
 
 class HeldOut:
-    """The pairs with the lowest hashes, held out for validation.
+    """Holds out the pairs with the lowest hashes for validation.
 
     You choose a fraction of the pairs, or the number of different pairs. The same pairs are held
-    out in any order of the text. All copies of a pair are held out with it: they are not used for
-    training, and only once for validation. Held-out pairs are kept in memory.
+    out regardless of the order of the text. All copies of a pair are held out with it: no copy is
+    used for training, and only one is used for validation. Held-out pairs are kept in memory.
     """
 
     def __init__(self, fraction: float | None = None, size: int | None = None) -> None:
@@ -278,7 +278,7 @@ class HeldOut:
         hashes = hash_pairs(pairs)
         for number in np.flatnonzero(hashes <= self._last_hash):
             source, target = pairs[number]
-            # Pairs with an empty side cannot be validated on.
+            # Pairs with a blank side cannot be used for validation.
             if source.strip() and target.strip():
                 _, copies = self._held.setdefault(int(hashes[number]), ((source, target), []))
                 copies.append(int(places[number]))

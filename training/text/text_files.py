@@ -39,7 +39,7 @@ _COMPRESSED_BYTES_PER_READ = 2048
 
 
 class Reread(Iterable[Item]):
-    """Lines, or pairs of lines, that are read again in each iteration and not held in memory."""
+    """Lines, or pairs of lines, that are read again in each iteration instead of kept in memory."""
 
     def __init__(self, read: Callable[[], Iterator[Item]]) -> None:
         self._read = read
@@ -49,7 +49,7 @@ class Reread(Iterable[Item]):
 
 
 class CountedReread(Reread[str], Collection[str]):
-    """Lines that are read again in each iteration, and whose number is known."""
+    """Lines that are read again in each iteration, with a known number of lines."""
 
     def __init__(self, read: Callable[[], Iterator[str]], number: int) -> None:
         super().__init__(read)
@@ -66,7 +66,7 @@ def read_lines(path: Path) -> Iterable[str]:
     r"""Reads lines of UTF-8 from a file or a pipe; "-" is standard input.
 
     Files whose names end in `.gz`, `.xz` or `.zst` are decompressed. Only "\n" ends a line, because
-    a Unicode separator inside a sentence would shift all later lines against the other language. A
+    a Unicode separator inside a sentence would misalign all later lines with the other language. A
     "\r" before the "\n" and a byte order mark are dropped. A file on disk is read again in each
     iteration. A pipe can be read only once, so its lines are read immediately and held in memory.
 
@@ -173,7 +173,7 @@ def _xz_chunks(name: str) -> Iterator[bytes]:
                     if not compressed:
                         break
                     _require_xz_padding(num_zeros)
-                    # The first stream may also have the older format .lzma.
+                    # The first stream may also be in the older .lzma format.
                     kind = lzma.FORMAT_XZ if has_stream else lzma.FORMAT_AUTO
                     stream = lzma.LZMADecompressor(kind)
                     has_stream, num_zeros = True, 0
@@ -195,7 +195,7 @@ def _require_xz_padding(num_zeros: int) -> None:
 
 
 def _zstandard_chunks(name: str) -> Iterator[bytes]:
-    """Decompresses frames of Zstandard, and raises an EOFError if the last frame is incomplete.
+    """Decompresses Zstandard frames, and raises an EOFError if the last frame is incomplete.
 
     The package's own reader accepts incomplete frames.
     """
@@ -277,7 +277,7 @@ def _blocks(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class Shard(NamedTuple):
-    """A part of a corpus, which is read again in each iteration. The names are for messages."""
+    """A part of a corpus, which is read again in each iteration. Messages use the names."""
 
     source: Iterable[str]
     target: Iterable[str]
@@ -320,8 +320,8 @@ def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpu
     """Opens text files in which lines with the same number are translations of each other.
 
     The files of a pattern such as "news-*.en.gz" are the shards of a corpus. The translation of a
-    shard is the file that has the same text instead of the wildcards. If no two names match, files
-    are paired in the order of their names.
+    shard is the file that has the same text in place of the wildcards. If no two names match, the
+    files are paired in the order of their names.
 
     Raises:
         ConfigError: A pattern matches no file, a file has no partner, or a pipe cannot be opened.
@@ -342,9 +342,9 @@ def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpu
 def read_lines_or_pairs(
     sources: Sequence[Path], targets: Sequence[Path] | None
 ) -> Iterable[tuple[str, str]]:
-    """Reads pairs of text files like `text_corpora`.
+    """Reads the sentence pairs of text files, which are paired as in `text_corpora`.
 
-    Without target files, it reads text in a single language, and all targets are empty.
+    Without target files, the text is in a single language, and all targets are empty.
     """
     if targets is None:
         texts = read_texts(sources)
@@ -387,7 +387,7 @@ def _listed(paths: Sequence[Path]) -> str:
 
 
 def paired_corpora(paths: Sequence[Path]) -> list[Corpus]:
-    """Opens text files with a sentence, a tab and its translation in each line.
+    """Opens text files in which each line contains a sentence, a tab and its translation.
 
     A path may be a pattern, as for `text_corpora`.
     """
@@ -418,8 +418,8 @@ def _paired_shard(path: Path) -> Shard:
 def tfds_corpus(name: str, split: str, data_dir: Path | None = None) -> Corpus:
     """Opens a dataset of text pairs in tensorflow-datasets, such as "ted_hrlr_translate/pt_to_en".
 
-    Pairs are in the order of the dataset, and the dataset's information defines the source
-    language. If the dataset is not on disk, it is downloaded first. The default directory is the
+    Pairs are in the order of the dataset, and its supervised keys define which language is the
+    source. If the dataset is not on disk, it is downloaded first. The default directory is the
     default of tensorflow-datasets (`TFDS_DATA_DIR` or `~/tensorflow_datasets`).
 
     Raises:
