@@ -195,7 +195,7 @@ def check_curl(words, parse):
     if words[0] == "-L":  # wmt14.md's archives.
         return
     if words[0] == "-s":  # latency.md, which prints the time alone.
-        assert words[1:5] == ["-o", "/dev/null", "-w", r"%{time_total}\n"]
+        assert words[1:5] == ["-o", "/dev/null", "-w", r"%{http_code} %{time_total}\n"]
         words = words[5:]
     address, data, body = words
     assert (
