@@ -1,4 +1,4 @@
-"""Accesses private parts of Keras, in all Keras releases that this package supports."""
+"""Accesses private APIs of Keras, for every Keras release that this package supports."""
 
 from collections.abc import Callable
 from typing import Any

@@ -160,7 +160,7 @@ def add_compare_options(parser: Parser) -> None:
     parser.example = "--source test.en --reference test.de --model-dir models/a models/b"
     help = "sentences, one per line; a file for each test set"
     parser.add_paths("--source", help, required=True, check=existing_file)
-    help = "reference translations, in the same order of test sets"
+    help = "reference translations; a file for each test set, in the same order"
     parser.add_paths("--reference", help, required=True, check=existing_file)
     help = "model directories to translate --source with"
     parser.add_paths("--model-dir", help, check=directory, metavar="DIR")

@@ -46,7 +46,7 @@ def add_export_options(parser: Parser) -> None:
     parser.add_terms(keep=True)
     with parser.group("SavedModel"):
         names = typing.get_args(SignatureName)
-        default = "all; translate_with_tag if the vocabulary has tags"
+        default = "all, but translate_with_tag only if the vocabulary has tags"
         help = f"signatures of the SavedModel: {', '.join(names)} (default: {default})"
         parser.add_argument("--signatures", nargs="+", choices=names, metavar="NAME", help=help)
         by_name = [name for name in names if name != "serving_default"]

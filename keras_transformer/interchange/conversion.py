@@ -17,7 +17,7 @@ from ..tensors import Tensor
 
 
 def require_own_class(layer: object, classes: Collection[type], name: str = "layer") -> None:
-    """Raises a ConfigError unless the type of the layer is one of the classes, not a subclass.
+    """Raises a ConfigError unless a layer is exactly of one of the classes, not of a subclass.
 
     A subclass may compute something different.
     """

@@ -337,7 +337,8 @@ def named_weights(model: Transformer) -> Iterator[tuple[str, keras.Variable]]:
 
 
 def _named_layers(model: Transformer) -> Iterator[tuple[str, keras.layers.Layer | None]]:
-    """Yields every layer with weights, or None instead of a layer that an option would add."""
+    """Yields the name of each layer with weights, and the layer, or None if the model has no such
+    optional layer."""
     for i, layer in enumerate(model.encoder.layers):
         yield from _named_attention(
             f"encoder/{i}/attention", layer.self_attention, layer.self_attention_residual

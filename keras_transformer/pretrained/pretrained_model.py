@@ -54,8 +54,8 @@ class PretrainedModel(NamedTuple):
         tokenizers: source and target tokenizer.
         weights: arrays of the other program by our names, such as
             "encoder/0/attention/query/kernel", with Keras shapes.
-        source_rows: for each of our source ids the id in the other program, or None for a row of
-            zeros.
+        source_rows: for each source id of this package, the corresponding id in the other program,
+            or None for a row of zeros.
         target_rows: the same for target ids.
     """
 

@@ -47,7 +47,7 @@ class TextCodec:
         tokenizers: source and target tokenizer.
         max_length: maximum number of tokens, including the tag and the end token. Longer texts are
             truncated.
-        spans: finder of the spans that placeholders replace. Defaults to None.
+        spans: object that finds the spans to replace with placeholders. Defaults to None.
         glossary: glossary that annotates terms in sources. Defaults to None.
         tag: default tag in front of sources, with the tokens `tag_ids`. Defaults to None.
         are_annotated: whether terms in sources are already annotated, see `terms.annotated`.
