@@ -57,7 +57,7 @@ class _Tokenizers(NamedTuple):
 
     @property
     def pads_with_start(self) -> bool:
-        """Whether each translation starts with the padding token, as in Marian's models."""
+        """Whether decoding starts with the padding token, as in Marian models."""
         return self.special_ids["pad"] == self.special_ids["start"]
 
 

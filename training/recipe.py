@@ -17,7 +17,7 @@ from keras_transformer.config.yaml_file import parse_value, read_sections, yaml_
 from keras_transformer.errors import ConfigError, naming_source
 from keras_transformer.model_dir import ModelDir
 
-# These options may differ from those of the model that training starts from.
+# Fine-tuning may change these options of the model.
 _RATES = ("dropout", "attention_dropout", "activation_dropout")
 # These sizes are determined by the section `tokenizer`.
 VOCAB_SIZES = ("source_vocab_size", "target_vocab_size")

@@ -72,8 +72,8 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         cache = attention.init_cache(batch_size)
         outputs, cache = attention.step(new_positions, cache, position)
 
-    `step` calls `project_key_value` and `attend`. You can also call `attend` directly with keys and
-    values that are already projected, such as those of an encoder's output.
+    `step` calls `project_key_value` and `attend`. You can also project the output of an encoder
+    once, and call `attend` with the keys and values as often as you like.
 
     Args:
         num_heads: int. Number h of attention heads.

@@ -91,8 +91,8 @@ def _crossentropy_with_gradient(labels: Tensor, logits: Tensor, label_smoothing:
     """Computes `token_crossentropy` with a custom gradient, for TensorFlow.
 
     TensorFlow's automatic differentiation would materialize a vocabulary-sized tensor for every
-    term, and take three times as long. JAX and PyTorch do not need a custom gradient, and their
-    `jvp` and `func.grad` do not support those of Keras.
+    term, and take three times as long. JAX and PyTorch do not need a custom gradient. If they had
+    one from Keras, JAX's `jvp` and PyTorch's `func.grad` would raise an error.
     """
     import tensorflow as tf  # Imported here, because other backends do not need TensorFlow.
 

@@ -17,8 +17,8 @@ from ..tensors import Tensor, last_size
 from ..tokenizers import Tokenizer
 from .search import SearchedModel, Sources, constraints_of, search_hypotheses
 
-# Maximum number of candidates in a compiled search, not counting the tokens that may occur in any
-# translation.
+# A compiled search has at most this many candidates in addition to the tokens that every search may
+# use.
 _MOST_LISTED = 4096
 # A request that needs more batches of the largest size than this is divided as in the plain search.
 _MOST_BATCHES = 4

@@ -168,7 +168,15 @@ def test_parts_have_the_precision_of_their_layer_and_names(name, blocks):
         ("TwoExpertTransformer", "MixtureOfExperts", None),
     ],
 )
-def test_a_transformer_has_stacks_of_its_own(name, encoder_part, decoder_part, blocks, tmp_path):
+# TensorFlow traces so many layers for longer than it computes them.
+@pytest.mark.parametrize(
+    "run_eagerly",
+    [keras.backend.backend() == "tensorflow", pytest.param(False, marks=pytest.mark.slow)],
+    ids=["quick", "traced"],
+)
+def test_a_transformer_has_stacks_of_its_own(
+    name, encoder_part, decoder_part, run_eagerly, blocks, tmp_path
+):
     config = TransformerConfig.preset(
         "tiny",
         source_vocab_size=VOCAB_SIZE,
@@ -180,12 +188,7 @@ def test_a_transformer_has_stacks_of_its_own(name, encoder_part, decoder_part, b
     )
     model = blocks[name](config)
     inputs = {"source": ROWS, "target": ROWS[:, :5]}
-    model.compile(
-        keras.optimizers.SGD(0.1),
-        MaskedLabelSmoothedCrossentropy(),
-        # TensorFlow traces so many layers for longer than it computes them.
-        run_eagerly=keras.backend.backend() == "tensorflow",
-    )
+    model.compile("adam", MaskedLabelSmoothedCrossentropy(), run_eagerly=run_eagerly)
     model.fit(inputs, ROWS[:, 1:6], verbose=0)
     expected = numpy(model(inputs))
     model.save(tmp_path / "model.keras")

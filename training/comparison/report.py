@@ -66,7 +66,7 @@ def write_reports(comparisons: Mapping[str, Comparison], format: Format) -> str:
     """Returns comparisons of the same systems on several test sets.
 
     The result begins with the scores on all test sets, side by side. A section with the report for
-    each test set follows. For a single test set, the result is the same as that of `write_report`.
+    each test set follows. For a single test set, the result equals `write_report`'s.
 
     Args:
         comparisons: The comparison on each test set, by name.

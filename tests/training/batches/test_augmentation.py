@@ -340,7 +340,8 @@ def test_mistakes_of_the_command(text, fails, tmp_path):
     for arguments, message in (
         (
             [source],
-            "nothing to change: set at least one of these options to a share above 0: --upper-case",
+            "nothing to change: set at least one of these options to a share above 0: "
+            "--upper-case, --title-case",
         ),
         (
             [source, "--typos", "2"],
