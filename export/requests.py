@@ -21,7 +21,7 @@ from keras_transformer.errors import InvalidFileError, VerificationError
 from keras_transformer.runtime.device import kind_of_device
 from keras_transformer.runtime.progress import counted
 from keras_transformer.translation import Translator
-from keras_transformer.translation.compiled_search import SearchShapes
+from keras_transformer.translation.compiled_search import SearchShapes, num_places
 
 from .publishing import PROBES
 from .session_mode import decoded, encoded
@@ -125,8 +125,8 @@ def _requests_of_shapes(
 
     If a shape is too short for any text, because the tag fills it, there is no request for it.
     """
-    text = " ".join(_SENTENCES * 8)
-    beginnings = [text[:end] for end in range(1, len(text) + 1)]
+    sentences = " ".join(_SENTENCES * 8)
+    beginnings = [sentences[:end] for end in range(1, len(sentences) + 1)]
     lengths = np.minimum(translator.num_tokens(beginnings), translator.model.config.max_length)
     requests = []
     shorter = 0
@@ -135,13 +135,27 @@ def _requests_of_shapes(
         shorter = length
         if len(places) == 0:
             continue
+        for text in reversed([beginnings[place] for place in places]):
+            if _has_short_list(translator, text, length):
+                break
         for batch in shapes.batch_sizes:
-            texts = [beginnings[places[-1]]] * batch
+            texts = [text] * batch
             if "token_id" in signature.inputs:
                 requests.append({"token_id": tf.constant(translator.token_ids(texts), tf.int32)})
             else:
                 requests.append(signature.request(texts))
     return requests
+
+
+def _has_short_list(translator: Translator, text: str, length: int) -> bool:
+    """Returns whether the text's list of candidates fits the compiled search for a length."""
+    candidates = translator.graph.candidates
+    if candidates is None:
+        return True
+    num_candidates = tf.size(candidates.of(tf.constant(translator.token_ids([text])), None))
+    # The signature may put a tag in front of the text.
+    num_candidates += candidates.by_source.shape[1]
+    return bool(num_candidates <= num_places(candidates, tf.constant(length)))
 
 
 def write_warmup_requests(

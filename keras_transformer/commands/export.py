@@ -62,7 +62,7 @@ def add_export_options(parser: Parser) -> None:
             "let TensorFlow Serving compile the search, which makes short texts faster; start it "
             "with --xla_cpu_compilation_enabled=true",
         )
-        parser.add_search_shapes("1 16")
+        parser.add_search_shapes()
     with parser.group("model card"):
         help = (
             "source and target language, such as en-de; the rules of the source language split "
@@ -116,7 +116,7 @@ def run_export(options: argparse.Namespace) -> None:
             serving_default=options.serving_default,
             verified=not options.no_verify,
             facts=_facts(options, trained.model_dir),
-            shapes=search_shapes_of(options, batch_sizes=(1, 16)),
+            shapes=search_shapes_of(options),
         )
     write_lines([str(path)])
 

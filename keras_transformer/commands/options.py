@@ -211,7 +211,7 @@ class Parser(argparse.ArgumentParser):
             )
             self.add_tag()
 
-    def add_search_shapes(self, batch_sizes: str) -> None:
+    def add_search_shapes(self) -> None:
         """Adds the options for the shapes of a compiled search, besides `--compile`."""
         length = functools.partial(positive_int, at_most=_MAX_COMPILED_LENGTH)
         batch = functools.partial(positive_int, at_most=_MAX_COMPILED_BATCH)
@@ -221,8 +221,7 @@ class Parser(argparse.ArgumentParser):
         )
         self.add_option("--compile-lengths", length, "N", help, type=int, nargs="+")
         help = (
-            "batch sizes for --compile, in texts; batches are padded to the next size "
-            f"(default: {batch_sizes})"
+            "batch sizes for --compile, in texts; batches are padded to the next size (default: 1)"
         )
         self.add_option("--compile-batches", batch, "N", help, type=int, nargs="+")
 

@@ -182,21 +182,17 @@ def load_translator(trained: Trained, language: str | None = None) -> "Translato
     )
 
 
-def search_shapes_of(
-    options: argparse.Namespace, batch_sizes: tuple[int, ...]
-) -> "SearchShapes | None":
-    """Returns the shapes of the compiled search, or None without `--compile`.
-
-    Args:
-        options: options of the command.
-        batch_sizes: default batch sizes.
-    """
+def search_shapes_of(options: argparse.Namespace) -> "SearchShapes | None":
+    """Returns the shapes of the compiled search, or None without `--compile`."""
     from ..translation.compiled_search import SearchShapes
 
     if not options.compile:
         return None
-    lengths = options.compile_lengths or SearchShapes().lengths
-    return SearchShapes(tuple(lengths), tuple(options.compile_batches or batch_sizes))
+    default = SearchShapes()
+    return SearchShapes(
+        tuple(options.compile_lengths or default.lengths),
+        tuple(options.compile_batches or default.batch_sizes),
+    )
 
 
 def sampling_of(options: argparse.Namespace, first_row: int = 0) -> "Sampling | None":

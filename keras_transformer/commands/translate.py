@@ -301,7 +301,7 @@ def add_serve_options(parser: Parser) -> None:
         parser.add_flag(
             "--compile", "compile the search at the start, which makes short texts faster"
         )
-        parser.add_search_shapes("1")
+        parser.add_search_shapes()
 
 
 def run_serve(options: argparse.Namespace) -> None:
@@ -345,7 +345,7 @@ def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
 
     from ..serving.server import RestApi, Signature
 
-    shapes = search_shapes_of(options, batch_sizes=(1,))
+    shapes = search_shapes_of(options)
     if shapes is not None:
         shapes = shapes.up_to(translator.model.config.max_length)
         translator.graph.compile_search(shapes)

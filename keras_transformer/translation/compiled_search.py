@@ -6,6 +6,7 @@ is padded to a compiled shape. A batch that is larger than every compiled shape,
 less than half of one, uses the plain search.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -15,11 +16,13 @@ import tensorflow as tf
 
 from ..tensors import Tensor, last_size
 from ..tokenizers import Tokenizer
-from .search import SearchedModel, Sources, constraints_of, search_hypotheses
+from .search import Candidates, SearchedModel, Sources, constraints_of, search_hypotheses
 
 # A compiled search has at most this many candidates in addition to the tokens that every search may
 # use.
-_MOST_LISTED = 4096
+_MOST_ADDED = 4096
+# A compiled search has room for all candidates of this many different source tokens.
+_LEAST_TOKENS_LISTED = 4
 # A request that needs more batches of the largest size than this is divided as in the plain search.
 _MOST_BATCHES = 4
 # Greater than any size.
@@ -28,6 +31,7 @@ _NO_SIZE = 2**30
 TokensAndScores = tuple[
     Annotated[Tensor, "int32 (n, n_best, length)"], Annotated[Tensor, "float32 (n, n_best)"]
 ]
+PlainSearch = Callable[[], TokensAndScores]
 
 
 class SearchShapes(NamedTuple):
@@ -35,11 +39,12 @@ class SearchShapes(NamedTuple):
 
     Attributes:
         lengths: numbers of tokens in the longest source of a batch, including its end token.
-        batch_sizes: numbers of texts in a batch.
+        batch_sizes: numbers of texts in a batch. Single texts benefit most: a plain search of a
+            large batch launches few operations per text, and drops finished texts.
     """
 
     lengths: tuple[int, ...] = (16, 24, 32, 48, 64)
-    batch_sizes: tuple[int, ...] = (1, 16)
+    batch_sizes: tuple[int, ...] = (1,)
 
     def up_to(self, max_length: int) -> "SearchShapes":
         """Returns sorted shapes for a model that truncates sources after `max_length` tokens."""
@@ -71,6 +76,11 @@ class CompiledSearch:
         self.shapes = shapes
         self._functions: dict[tuple[object, ...], Callable[..., TokensAndScores]] = {}
 
+    @property
+    def max_batch_size(self) -> int:
+        """The number of texts in the largest compiled batch."""
+        return max(self.shapes.batch_sizes)
+
     def max_rows(self, num_texts: Tensor, otherwise: Tensor) -> Tensor:
         """Returns the maximum number of texts in a batch.
 
@@ -81,53 +91,50 @@ class CompiledSearch:
             num_texts: number of texts in the request.
             otherwise: maximum number of texts in a batch of the plain search.
         """
-        largest = max(self.shapes.batch_sizes)
+        largest = self.max_batch_size
         return tf.where(num_texts <= _MOST_BATCHES * largest, largest, otherwise)
 
     def with_fallback(
         self,
-        plain: Callable[[Tensor], TokensAndScores],
         source: Sources,
         max_lengths: Annotated[Tensor, "int32 (batch,)"],
         n_best: int,
         placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None,
         width: Tensor,
-    ) -> Callable[[Tensor], TokensAndScores]:
-        """Returns a function that runs the compiled search, or `plain` if a batch fits no shape.
+    ) -> Callable[[PlainSearch, Tensor], TokensAndScores]:
+        """Returns a function that runs the compiled search, or another one if no shape fits.
+
+        The function accepts a plain search, which it calls without arguments inside a branch, and
+        the rows of a batch, int32 (n,). Both searches return tokens, padded to `width`, and scores.
 
         Args:
-            plain: function that accepts row indices, int32 (n,), and returns tokens, padded to
-                `width`, and scores.
             source: see `search_tokens`, also for `max_lengths`, `n_best` and `placeholders`.
             width: int32 (). Length to which the tokens of all batches are padded.
         """
         searched = self._searched
-        lengths = tf.cast(source.row_lengths(), tf.int32)
+        lengths = tf.constant(sorted(self.shapes.lengths), tf.int32)
+        batch_sizes = tf.constant(sorted(self.shapes.batch_sizes), tf.int32)
 
-        def search_batch(rows: Tensor) -> TokensAndScores:
+        def search_batch(plain: PlainSearch, rows: Tensor) -> TokensAndScores:
             num_rows = tf.size(rows)
-            length = _smallest(self.shapes.lengths, tf.reduce_max(tf.gather(lengths, rows)))
-            batch = _smallest(self.shapes.batch_sizes, num_rows)
+            batch = _smallest(batch_sizes, batch_sizes >= num_rows)
             # A batch that fills less than half of a shape is faster in the plain search. If a batch
             # has more texts than any shape, its size is _NO_SIZE, which fails this test too.
-            fits = (length < _NO_SIZE) & (batch <= 2 * num_rows)
-            # Use small sizes if no shape fits, because _NO_SIZE would overflow in the products
-            # below.
-            length = tf.where(fits, length, 1)
+            fits = batch <= 2 * num_rows
+            # _NO_SIZE would overflow in the products below.
             batch = tf.where(fits, batch, num_rows)
-            limits = tf.gather(max_lengths, rows)
-            # Placeholders may raise a limit above the maximum length of the compiled search.
-            fits &= tf.reduce_max(limits) <= self._most_tokens(length)
             source_ids = tf.gather(source, rows).to_tensor()
+            limits = tf.gather(max_lengths, rows)
+            # Placeholders may raise a limit above the maximum length of a compiled search.
+            suffices = (lengths >= tf.shape(source_ids)[1]) & (
+                self._most_tokens(lengths) >= tf.reduce_max(limits)
+            )
             candidates = None
             if searched.candidates is not None:
                 candidates = searched.candidates.of(source_ids, None)
-                table = searched.candidates.by_source
-                num_listed = tf.minimum(batch * length * table.shape[1], _MOST_LISTED)
-                num_places = tf.minimum(
-                    searched.candidates.always.shape[0] + num_listed, searched.candidates.vocab_size
-                )
-                fits &= tf.size(candidates) <= num_places
+                suffices &= num_places(searched.candidates, batch * lengths) >= tf.size(candidates)
+            fits &= tf.reduce_any(suffices)
+            length = _smallest(lengths, suffices)
 
             def compiled() -> TokensAndScores:
                 missing = batch - num_rows
@@ -142,8 +149,10 @@ class CompiledSearch:
                     inputs["placeholders"] = tf.pad(
                         tf.gather(placeholders, rows), [[0, missing], [0, 0]]
                     )
-                if candidates is not None:
-                    inputs["candidates"] = self._with_fillers(candidates, num_places)
+                if searched.candidates is not None and candidates is not None:
+                    inputs["candidates"] = self._with_fillers(
+                        candidates, num_places(searched.candidates, batch * length)
+                    )
                     inputs["num_candidates"] = tf.size(candidates)
                 weights = [variable.value for variable in self._variables]
                 token_ids, scores = self._function(n_best, inputs)(inputs, weights)
@@ -151,7 +160,7 @@ class CompiledSearch:
                 room = width - tf.shape(token_ids)[2]
                 return tf.pad(token_ids, [[0, 0], [0, 0], [0, room]]), scores[:num_rows]
 
-            return tf.cond(fits, compiled, lambda: plain(rows))
+            return tf.cond(fits, compiled, plain)
 
         return search_batch
 
@@ -254,7 +263,21 @@ class CompiledSearch:
         return masked
 
 
-def _smallest(sizes: Sequence[int], needed: Tensor) -> Tensor:
-    """Returns the smallest size that is large enough, or `_NO_SIZE`."""
-    known = tf.constant(sorted(sizes), tf.int32)
-    return tf.reduce_min(tf.where(known >= needed, known, _NO_SIZE))
+def _smallest(sizes: Tensor, suffices: Tensor) -> Tensor:
+    """Returns the smallest size that suffices, or `_NO_SIZE`."""
+    return tf.reduce_min(tf.where(suffices, sizes, _NO_SIZE))
+
+
+def num_places(candidates: Candidates, num_tokens: Tensor) -> Tensor:
+    """Returns the size of the candidate list of a compiled search.
+
+    Args:
+        candidates: the shortlist.
+        num_tokens: number of source tokens in the batch of the compiled search.
+    """
+    num_added = tf.clip_by_value(
+        num_tokens * math.ceil(candidates.mean_num_added),
+        _LEAST_TOKENS_LISTED * candidates.by_source.shape[1],
+        _MOST_ADDED,
+    )
+    return tf.minimum(candidates.always.shape[0] + num_added, candidates.vocab_size)

@@ -123,6 +123,9 @@ class Candidates:
         )
         always = np.union1d(shortlist.always, [*also])
         self.always = keras.Variable(always, trainable=False, dtype="int32", name="always")
+        # A source token adds this many tokens on average to those that may always occur.
+        is_added = ~np.isin(shortlist.by_source, always)
+        self.mean_num_added = float(is_added.sum(axis=1).mean())
 
     def of(
         self,
@@ -239,27 +242,35 @@ def search_tokens(
         padding = [[0, 0], [0, 0], [0, width - tf.shape(hypotheses.token_ids)[2]]]
         return tf.pad(hypotheses.token_ids, padding), hypotheses.scores
 
-    function: Callable[[Tensor], tuple[Tensor, Tensor]] = search_batch
+    # Prefixes and sampling are not compiled, see docs/compiling.md.
     if prefix is not None or sampling is not None:
-        # Prefixes and sampling are not compiled, see docs/compiling.md.
         compiled = None
-    if compiled is not None:
-        function = compiled.with_fallback(
-            search_batch, source, max_lengths, n_best, placeholders, width
-        )
-    no_token_ids = tf.zeros([num_texts, n_best, width], tf.int32)
-    no_scores = tf.zeros([num_texts, n_best])
     max_rows = tf.maximum((num_texts + 1) // 2, MIN_TEXTS_PER_BATCH)
     if compiled is not None:
         max_rows = compiled.max_rows(num_texts, otherwise=max_rows)
-    return map_in_length_batches(
-        function,
-        tf.cast(source.row_lengths(), tf.int32),
-        searched.most_tokens(source),
-        (no_token_ids, no_scores),
-        max_rows=max_rows,
-        parallel_iterations=PARALLEL_SEARCHES,
-    )
+        with_fallback = compiled.with_fallback(source, max_lengths, n_best, placeholders, width)
+
+    def search_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+        if compiled is None:
+            return search_batch(rows)
+        return with_fallback(lambda: search_batch(rows), rows)
+
+    def search_all() -> tuple[Tensor, Tensor]:
+        return map_in_length_batches(
+            search_rows,
+            tf.cast(source.row_lengths(), tf.int32),
+            searched.most_tokens(source),
+            (tf.zeros([num_texts, n_best, width], tf.int32), tf.zeros([num_texts, n_best])),
+            max_rows=max_rows,
+            parallel_iterations=PARALLEL_SEARCHES,
+        )
+
+    if compiled is None:
+        return search_all()
+    # A request that fits a compiled shape is a single batch. Without the loop over batches, it
+    # launches about half as many operations.
+    single_batch = tf.range(tf.where(num_texts <= compiled.max_batch_size, num_texts, 0))
+    return with_fallback(search_all, single_batch)
 
 
 def constraints_of(

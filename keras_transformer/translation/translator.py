@@ -260,7 +260,7 @@ class Translator:
     def compile_search(
         self,
         lengths: Sequence[int] = SearchShapes().lengths,
-        batch_sizes: Sequence[int] = (1,),
+        batch_sizes: Sequence[int] = SearchShapes().batch_sizes,
     ) -> None:
         """Compiles the search for short texts with XLA.
 

@@ -131,4 +131,4 @@ def test_the_proof_compiles_each_shape(tiny_model_dir, tmp_path, caplog):
     assert "verified" in caplog.text
     logs = read_warmup_requests(path)
     # The model reads no more than 64 tokens.
-    assert len(logs) == len(names) * (4 + 5 * 2)
+    assert len(logs) == len(names) * (4 + 5)

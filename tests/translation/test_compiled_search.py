@@ -11,7 +11,10 @@ from test_shortlist import random_shortlist
 from keras_transformer import Translator
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import ConfigError
-from keras_transformer.translation.compiled_search import CompiledSearch, SearchShapes
+from keras_transformer.model_dir.shortlist_file import Shortlist
+from keras_transformer.translation import search as search_module
+from keras_transformer.translation.compiled_search import SearchShapes
+from keras_transformer.translation.search import Candidates, search_hypotheses
 
 RESTRICTED = dict(
     no_repeat_ngram_size=2, repetition_penalty=1.3, min_length=5, forbidden_tokens="unknown"
@@ -66,26 +69,54 @@ def test_tokens_are_those_of_the_plain_search(beam_size, tiny_model_dir):
     assert_same(translator, SearchShapes((16,), (1,)), [[text] for text in texts])
 
 
+def with_failing_plain_search(monkeypatch):
+    """Makes plain searches that are traced from now on fail when they run."""
+
+    def failing(*arguments, **options):
+        hypotheses = search_hypotheses(*arguments, **options)
+        with tf.control_dependencies([tf.debugging.Assert(False, ["plain"])]):
+            return tf.nest.map_structure(tf.identity, hypotheses)
+
+    monkeypatch.setattr(search_module, "search_hypotheses", failing)
+
+
 def test_batches_that_fit_a_shape_do_not_use_the_plain_search(tiny_model_dir, monkeypatch):
-    with_fallback = CompiledSearch.with_fallback
-
-    def with_error(self, plain, *arguments):
-        def failing(rows):
-            with tf.control_dependencies([tf.debugging.Assert(False, ["plain"])]):
-                return plain(tf.identity(rows))
-
-        return with_fallback(self, failing, *arguments)
-
-    monkeypatch.setattr(CompiledSearch, "with_fallback", with_error)
+    with_failing_plain_search(monkeypatch)
     translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=1))
-    search = traced_search(translator, SearchShapes((16,), (1, 6)))
+    compiled = traced_search(translator, SearchShapes((16,), (1, 6)))
     short, long = "Anna sees a tree.", "Anna sees a tree. " * 6
     for texts in ([short], [""], [short] * 3, [short] * 6, [short] * 24):
-        search(tf.constant(texts))
+        compiled(tf.constant(texts))
     # Too long, less than half of six texts, and so many that large batches are faster.
     for texts in ([long], [short] * 2, [short] * 25):
         with pytest.raises(tf.errors.InvalidArgumentError, match="plain"):
-            search(tf.constant(texts))
+            compiled(tf.constant(texts))
+
+
+def test_a_long_list_of_candidates_uses_a_longer_shape(tiny_model_dir, monkeypatch):
+    translator = with_shortlist(Translator.load(tiny_model_dir, DecodingConfig(beam_size=1)))
+    text = ["Anna sees a tree with two apples near the bridge."]
+    expected_ids, _ = traced_search(translator, None)(tf.constant(text))
+    candidates = translator.graph.candidates
+    source = translator.graph.codec.encode_sources(tf.constant(text)).token_ids
+    num_added = int(tf.size(candidates.of(source.to_tensor(), None))) - candidates.always.shape[0]
+    assert int(source.row_lengths()[0]) < num_added - 1
+    candidates.mean_num_added = 1
+    with_failing_plain_search(monkeypatch)
+    search = traced_search(translator, SearchShapes((num_added - 1, num_added), (1,)))
+    token_ids, _ = search(tf.constant(text))
+    np.testing.assert_array_equal(token_ids, expected_ids)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="plain"):
+        traced_search(translator, SearchShapes((num_added - 1,), (1,)))(tf.constant(text))
+
+
+def test_the_mean_number_of_tokens_that_a_source_token_adds():
+    # The rows add 5 and 6; 7; and nothing.
+    shortlist = Shortlist(
+        by_source=np.array([[5, 6, 4], [7, 1, 0], [0, 0, 0]], "int32"),
+        always=np.array([0, 1, 2, 3, 4], "int32"),
+    )
+    assert Candidates(shortlist, vocab_size=9, also=range(0)).mean_num_added == 1
 
 
 def test_a_translator_compiles_from_now_on(tiny_model_dir):
