@@ -7,7 +7,8 @@ searches of weakly trained models. In each round a graph is
 saved with random settings: a signature, the beam, the length penalty, the precision, and in some
 with float32 weights the inputs of products rounded to 10 bits in the SavedModel alone, as TF32 does
 on a GPU. A process loads it on one core or two, with oneDNN or without. Then `verify` compares it
-with the translator, with the weights of each model in turn.
+with the translator, with the weights of each model in turn. With `--compile`, the SavedModels
+compile their searches, and the translator does not.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -41,6 +43,7 @@ from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.translation import Translator
+from keras_transformer.translation.compiled_search import SearchShapes
 
 NAMES: list[SignatureName] = [
     "translate",
@@ -51,6 +54,7 @@ NAMES: list[SignatureName] = [
     "align",
     "encode",
 ]
+COMPILABLE: list[SignatureName] = ["translate", "translate_n_best", "translate_document"]
 UPDATES = (20, 60, 120, 200)
 NUM_SEEDS = 5
 SESSION_MODE = pathlib.Path(__file__).parents[1] / "export" / "session_mode.py"
@@ -132,14 +136,19 @@ def rounded_products() -> Iterator[None]:
         yield
 
 
-def verify_all(models: list[pathlib.Path], rng: random.Random) -> Iterator[dict[str, Any]]:
+def verify_all(
+    models: list[pathlib.Path], rng: random.Random, is_compiled: bool
+) -> Iterator[dict[str, Any]]:
     """Saves a graph with random settings, and yields whether it is refused, for each model."""
     precision: Any = rng.choice(["float32", "float32", "float32", "bfloat16", "int8-weights"])
     is_tf32 = precision != "bfloat16" and rng.random() < 0.4
     decoding = DecodingConfig(
         beam_size=rng.choice([1, 2, 4, 8]), length_penalty=rng.choice([0.0, 0.6, 1.0])
     )
-    name = rng.choice(NAMES)
+    name = rng.choice(COMPILABLE if is_compiled else NAMES)
+    shapes = None
+    if is_compiled:
+        shapes = SearchShapes(rng.choice([(16,), (24, 48)]), rng.choice([(1,), (1, 3)]))
     cores = sorted(os.sched_getaffinity(0))[: rng.choice([1, 2])]
     onednn = rng.choice("01")
     settings = {
@@ -150,11 +159,15 @@ def verify_all(models: list[pathlib.Path], rng: random.Random) -> Iterator[dict[
         "TF32": is_tf32,
         "cores": len(cores),
         "oneDNN": onednn,
+        "shapes": shapes,
     }
     translator = Translator.load(models[0], decoding, precision)
     exact = Servable(translator, {name: SIGNATURES[name]})
     with rounded_products() if is_tf32 else contextlib.nullcontext():
-        servable = Servable(translator, {name: SIGNATURES[name]})
+        servable = Servable(translator, {name: SIGNATURES[name]}, shapes)
+    more = {}
+    if shapes is not None:
+        more = requests.requests_that_compile(translator, shapes, {name: SIGNATURES[name]})
     with tempfile.TemporaryDirectory() as path:
         tf.saved_model.save(servable, path, signatures=servable.functions)
         program = ["taskset", "--cpu-list", ",".join(map(str, cores))]
@@ -163,10 +176,10 @@ def verify_all(models: list[pathlib.Path], rng: random.Random) -> Iterator[dict[
         pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         with subprocess.Popen(program, text=True, env=environment, **pipes) as process:
 
-            def run(path: pathlib.Path, requests: Any, python: str) -> Any:
+            def run(path: pathlib.Path, questions: Any, python: str) -> Any:
                 texts = [
                     (name, {key: encoded(tensor) for key, tensor in inputs.items()})
-                    for name, inputs in requests
+                    for name, inputs in questions
                 ]
                 print(json.dumps([str(path), texts]), file=process.stdin, flush=True)
                 device, answers = json.loads(process.stdout.readline())
@@ -182,12 +195,12 @@ def verify_all(models: list[pathlib.Path], rng: random.Random) -> Iterator[dict[
                         exact_variable.assign(values)
                         saved_variable.assign(values)
                 saved = pathlib.Path(tf.train.Checkpoint(servable).write(f"{path}/{model.name}"))
-                outcome = _verify(saved, exact.functions, precision, run, is_tf32)
+                outcome = _verify(saved, exact.functions, precision, run, is_tf32, more)
                 yield {"model": model.name, **settings, **outcome}
 
 
 def _verify(
-    path: pathlib.Path, functions: Any, precision: str, run: Any, is_tf32: bool
+    path: pathlib.Path, functions: Any, precision: str, run: Any, is_tf32: bool, more: Any
 ) -> dict[str, Any]:
     with (
         mock.patch.object(requests, "_run_session", run),
@@ -195,10 +208,11 @@ def _verify(
         mock.patch.object(requests._log, "info") as log,
     ):
         try:
-            requests.verify(path, functions, precision=precision)
+            requests.verify(path, functions, precision=precision, more=more)
         except VerificationError as error:
             return {"refused": str(error)}
-    return {"decided by rounding": int(log.call_args.args[0].split()[-2])}
+    (number,) = re.findall(r"; ([\d,]+) values? differed", log.call_args.args[0])
+    return {"decided by rounding": int(number.replace(",", ""))}
 
 
 def main() -> None:
@@ -218,6 +232,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=15, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the settings")
+    parser.add_argument("--compile", action="store_true", help="compile the searches")
     parser.add_argument(
         "--json", metavar="FILE", help="a line with the settings and the outcome of each SavedModel"
     )
@@ -229,7 +244,7 @@ def main() -> None:
         train(options.models, options.data)
     models = sorted(options.models.iterdir())
     for _ in range(options.rounds):
-        for outcome in verify_all(models, rng):
+        for outcome in verify_all(models, rng, options.compile):
             counts.update({"SavedModels": 1, "refused": "refused" in outcome})
             counts["decided by rounding"] += outcome.get("decided by rounding", 0) > 0
             print(json.dumps(outcome), dict(counts), flush=True)
