@@ -1,5 +1,6 @@
 """`export --compile`: a SavedModel that compiles searches answers as one that does not."""
 
+import concurrent.futures
 import json
 import logging
 import re
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from session_mode import SavedModelSession
+from test_compiled_search import random_texts
 from test_servable import read_warmup_requests
 
 from keras_transformer.commands.main import main
@@ -39,6 +41,22 @@ def test_answers_are_those_of_a_plain_search(compiled, servable):
         np.testing.assert_allclose(answer["score"], expected["score"], rtol=1e-4, atol=1e-5)
     for session in sessions:
         session.close()
+
+
+def test_sixteen_clients_at_once_get_the_answers_of_one(compiled):
+    session = SavedModelSession(compiled)
+    requests = [[text] for text in random_texts(5, 48, most_words=24)]
+    requests += [random_texts(6, number, most_words=8) for number in (2, 3, 5, 0)]
+
+    def translations(texts):
+        answer = session("translate", {"text": texts})
+        return [list(answer["text"]), list(answer["score"])]
+
+    expected = [translations(texts) for texts in requests]
+    with concurrent.futures.ThreadPoolExecutor(16) as clients:
+        for _ in range(3):
+            assert list(clients.map(translations, requests)) == expected
+    session.close()
 
 
 @pytest.mark.slow
