@@ -38,7 +38,7 @@ import tensorflow_text
 import keras_transformer
 from keras_transformer.checks import shown
 from keras_transformer.config import Config
-from keras_transformer.errors import ConfigError
+from keras_transformer.errors import ConfigError, Error
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import (
     UNREADABLE,
@@ -103,7 +103,9 @@ class TokenCache:
         # renamed only within a file system.
         self._parent = self._path or model_dir.path
         self._stack = contextlib.ExitStack()
+        self._locks = contextlib.ExitStack()
         self._used: set[str] = set()
+        self._new: list[pathlib.Path] = []
         self.temporary: pathlib.Path
 
     def __enter__(self) -> Self:
@@ -120,7 +122,13 @@ class TokenCache:
             ) from None
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._locks.close()
+        # A training that is refused, for example because its text has changed, leaves the model
+        # directory as it was.
+        if self._is_own and kind is not None and issubclass(kind, Error):
+            for entry in self._new:
+                self._remove(entry)
         self._stack.close()
         if self._is_own:
             # If nothing is kept, the directory is empty and can be removed.
@@ -164,11 +172,13 @@ class TokenCache:
             _write_entry(encoded, settings)
             return self._publish(encoded, entry, settings)
 
-    def remove_unused(self) -> None:
-        """Removes the entries in the model directory that this training does not use.
+    def commit(self) -> None:
+        """Keeps the entries of this training, and removes all others from the model directory.
 
-        Entries in another directory, and entries that another training uses, are kept.
+        Entries in another directory, and entries that another training uses, are kept. Without a
+        commit, new entries are removed if the context ends with an `Error`.
         """
+        self._new.clear()
         if self._is_own:
             for entry in self._parent.iterdir():
                 if _NAME_OF_ENTRY.fullmatch(entry.name) and entry.name not in self._used:
@@ -179,27 +189,22 @@ class TokenCache:
     ) -> EncodedPairs:
         """Renames a new directory to an entry. The token ids are valid in any case."""
         self._hold(encoded.directory)
-        with _ignoring_what_exists():
-            rename(encoded.directory, entry)
+        if _rename_if_free(encoded.directory, entry):
             self._used.add(entry.name)
+            self._new.append(entry)
             return dataclasses.replace(encoded, directory=entry)
-        # Another training was faster, or the entry is damaged.
+        # Another training was faster.
         found = self._open(entry, settings)
         if found is not None:
             shutil.rmtree(encoded.directory, ignore_errors=True)
             return found
-        self._remove(entry)
-        with _ignoring_what_exists():
-            rename(encoded.directory, entry)
-            self._used.add(entry.name)
-            return dataclasses.replace(encoded, directory=entry)
-        # The damaged entry is in use. Use the new token ids in the temporary directory.
+        # A damaged entry is in use. Use the new token ids in the temporary directory.
         return encoded
 
     def _open(self, entry: pathlib.Path, settings: dict[str, Any]) -> EncodedPairs | None:
         """Returns the token ids of an entry, or None if there is no entry or it is damaged.
 
-        The entry is in use until the context ends.
+        The entry is in use until the context ends. A damaged entry is removed.
         """
         if not os.path.lexists(entry):
             return None
@@ -210,8 +215,9 @@ class TokenCache:
         except UNREADABLE as error:
             if release is not None:
                 release()
-            reason = " ".join(str(error).split())
+            reason = (error.strerror if isinstance(error, OSError) else None) or error
             _log.warning(f"{entry}: these tokens cannot be used ({reason}); tokenizing again")
+            self._remove(entry)
             return None
         # Show which entries are still needed. The directory may belong to another user.
         with contextlib.suppress(OSError):
@@ -221,7 +227,7 @@ class TokenCache:
 
     def _hold(self, directory: pathlib.Path) -> Callable[[], None]:
         """Shares the lock of a directory until the context ends, or the result is called."""
-        stack = self._stack.enter_context(contextlib.ExitStack())
+        stack = self._locks.enter_context(contextlib.ExitStack())
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         stack.callback(os.close, descriptor)
         try:
@@ -277,9 +283,6 @@ def settings_of_training(
         settings["terms"] = config.data.terms
     if config.data.augment:
         settings["augment"] = dataclasses.asdict(config.data.augment)
-        # Augmentation keeps the spans of placeholders even if the model has no placeholders.
-        settings["keep"] = config.decoding.keep
-        settings["placeholder_patterns"] = config.decoding.placeholder_patterns
     if config.training.subword_dropout or config.data.terms or config.data.augment:
         settings["seed"] = config.training.seed
     return settings
@@ -357,12 +360,10 @@ def _write_entry(encoded: EncodedPairs, settings: dict[str, Any]) -> None:
         "dtype": encoded.dtype,
         "num_empty": encoded.num_empty,
         "num_too_long": encoded.num_too_long,
-        "fingerprint": encoded.fingerprint,
-        "has_links": encoded.has_links,
     }
     with naming_errors(directory / _VALUES):
         (directory / _VALUES).write_text(json.dumps(values, indent=2) + "\n", "utf-8")
-    names = [_VALUES, *_files_of_blocks(encoded.num_blocks, encoded.has_links)]
+    names = [_VALUES, *_files_of_blocks(encoded.num_blocks, settings["has_links"])]
     lines = [f"{checksum}  {name}\n" for name, checksum in _checksums(directory, names).items()]
     with naming_errors(directory / _CHECKSUMS):
         (directory / _CHECKSUMS).write_text("".join(lines), "utf-8")
@@ -384,11 +385,16 @@ def _read_entry(entry: pathlib.Path, settings: dict[str, Any]) -> EncodedPairs:
     values = json.loads(read_limited(entry / _VALUES, _MAX_BYTES))
     if values.pop("settings") != settings:
         raise ValueError(f"{_VALUES} has other settings")
-    names = _files_of_blocks(values["num_blocks"], values["has_links"])
+    names = _files_of_blocks(values["num_blocks"], settings["has_links"])
     if {_VALUES, *names} != expected.keys():
         raise ValueError(f"{_CHECKSUMS} does not name all files")
-    length_counts = read_length_counts(entry, values["num_blocks"])
-    return EncodedPairs(directory=entry, length_counts=length_counts, **values)
+    return EncodedPairs(
+        directory=entry,
+        length_counts=read_length_counts(entry, values["num_blocks"]),
+        fingerprint=settings["text"],
+        has_links=settings["has_links"],
+        **values,
+    )
 
 
 def _files_of_blocks(num_blocks: int, has_links: bool) -> list[str]:
@@ -412,11 +418,12 @@ def _checksums(directory: pathlib.Path, names: Iterable[str]) -> dict[str, str]:
         return dict(zip(names, bar.count(pool.map(checksum, names)), strict=True))
 
 
-@contextlib.contextmanager
-def _ignoring_what_exists() -> Iterator[None]:
-    """Ignores the error of renaming a directory to a name that exists."""
+def _rename_if_free(directory: pathlib.Path, entry: pathlib.Path) -> bool:
+    """Renames a directory, and returns whether the name was free."""
     try:
-        yield
+        rename(directory, entry)
     except OSError as error:
         if error.errno not in _EXISTS:
             raise
+        return False
+    return True

@@ -196,7 +196,7 @@ def train(
                 state.forget_scores()
             state.text = fingerprints
             workers.require_same("the texts", repr(state.text))
-            cache.remove_unused()
+            cache.commit()
             measure = None
             earlier = config
             if workers.is_chief:
