@@ -6,9 +6,9 @@ An entry is a directory with the files of `EncodedPairs` and two more:
     SHA256SUMS    the checksums of all other files, in the format of the command `sha256sum`
 
 The name of an entry is a hash of its settings, which include a hash of the text. Entries are made
-in a temporary directory and renamed, so they are never incomplete. Trainings that use an entry
-share a lock of its directory. Nobody waits for a lock: a training that finds no entry makes one,
-even if another training is about to make the same entry.
+in a temporary directory and renamed, so they are never incomplete. Training runs that use an entry
+share a lock on its directory, so that no other run removes it. No run waits for a lock: if there is
+no entry yet, each run makes one, and all use the first that is complete.
 """
 
 import concurrent.futures
@@ -124,7 +124,7 @@ class TokenCache:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._locks.close()
-        # A training that is refused, for example because its text has changed, leaves the model
+        # A training run that is refused, for example because its text has changed, leaves the model
         # directory as it was.
         if self._is_own and kind is not None and issubclass(kind, Error):
             for entry in self._new:
