@@ -58,6 +58,18 @@ def directory(name: str, path: str) -> str:
     return path
 
 
+def writable_directory(name: str, path: str) -> str:
+    """Checks the path of a directory that exists and can be written to, or can be created."""
+    directory(name, path)
+    # Missing folders will be created, so check the first folder that exists.
+    folder = os.path.abspath(path)
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    is_writable = os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
+    require(is_writable, name, "a directory that can be written to", path)
+    return path
+
+
 def existing_directory(name: str, path: str) -> str:
     require(os.path.isdir(text_not_empty(name, path)), name, "a directory that exists", path)
     return path

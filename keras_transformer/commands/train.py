@@ -11,7 +11,13 @@ from ..config import Config, DataConfig
 from ..errors import ConfigError
 from ..runtime.packages import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .options import Parser, check_outputs, directory, existing_directory
+from .options import (
+    Parser,
+    check_outputs,
+    directory,
+    existing_directory,
+    writable_directory,
+)
 from .trained import load_translator, read_trained
 
 if TYPE_CHECKING:
@@ -174,6 +180,12 @@ def add_train_options(parser: Parser) -> None:
             "one CPU)"
         )
         parser.add_option("--devices", _num_devices, "N", help, type=int)
+        help = (
+            "keep the tokenized text in this directory, which several training runs may share, so "
+            "that later starts are faster (default: the folder tokens of the model directory)"
+        )
+        parser.add_option("--token-cache", writable_directory, "DIR", help)
+        parser.add_flag("--no-token-cache", "remove the tokenized text when training ends")
         parser.add_flag(
             "--allow-changed-text", "resume a training run even if its text has changed"
         )
@@ -202,6 +214,8 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
         if options.model_dir is None:
             raise ConfigError("--model-dir must be given")
         check_text_options(options, needs_validation=True)
+    if options.no_token_cache and options.token_cache is not None:
+        raise ConfigError("give either --token-cache or --no-token-cache")
     # Enable oneDNN, which makes training faster. By default, TensorFlow only uses it on processors
     # with int8 instructions.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
@@ -268,6 +282,7 @@ def _train_as(
         allow_changed_text=options.allow_changed_text,
         interruption=interruption,
         init_from=init_from,
+        token_cache=options.token_cache or not options.no_token_cache,
     )
 
 

@@ -14,6 +14,7 @@
     shortlist.npz                         target tokens that may translate each source token
     evaluation.json                       scores from the last run of `evaluate`
     log.csv, tensorboard/                 training log
+    tokens/                               token ids of the training and validation text
     NAME.sha256                           checksum of a binary file or a tokenizer file
     .train.lock                           lock file with the process that trains in the directory
 
@@ -64,7 +65,7 @@ _FILES = re.compile(
     r"training_state(\.previous)?\.npz|(alignment|shortlist)\.npz|evaluation\.json|log\.csv|"
     r"\.(train|align)\.lock"
 )
-_FOLDERS = ("checkpoints", "tensorboard")
+_FOLDERS = ("checkpoints", "tensorboard", "tokens")
 # Limits on weights files, far above the deepest model.
 _MAX_DEPTH = 20
 _MAX_ITEMS = 200_000
@@ -91,6 +92,7 @@ class ModelDir:
         self.evaluation_path = self.path / "evaluation.json"
         self.log_path = self.path / "log.csv"
         self.tensorboard_path = self.path / "tensorboard"
+        self.tokens_path = self.path / "tokens"
         self.lock_path = self.path / ".train.lock"
 
     def __str__(self) -> str:

@@ -126,6 +126,16 @@ def count_lengths(block: int, source_lengths: np.ndarray, target_lengths: np.nda
     return counts
 
 
+def read_length_counts(directory: pathlib.Path, num_blocks: int) -> np.ndarray:
+    """Counts the pairs with the same two lengths in the files of all blocks: LENGTH_COUNT (n,)."""
+    length_counts = []
+    for block in range(num_blocks):
+        source_lengths = np.fromfile(directory / f"{block}.source.lengths", "int32")
+        target_lengths = np.fromfile(directory / f"{block}.target.lengths", "int32")
+        length_counts.append(count_lengths(block, source_lengths, target_lengths))
+    return np.concatenate(length_counts)
+
+
 # A chunk of tags, sources and targets.
 Chunk = tuple[Sequence[str], Sequence[str], Sequence[str]]
 
@@ -211,16 +221,11 @@ def encode(epochs: Epochs, codec: TextCodec, directory: pathlib.Path) -> Encoded
         num_too_long += int(is_too_long.sum())
     if not num_kept:
         raise _nothing_left(epochs, num_empty, num_too_long, codec.max_length)
-    length_counts = []
-    for block in range(num_blocks):
-        source_lengths = np.fromfile(directory / f"{block}.source.lengths", "int32")
-        target_lengths = np.fromfile(directory / f"{block}.target.lengths", "int32")
-        length_counts.append(count_lengths(block, source_lengths, target_lengths))
     return EncodedPairs(
         directory,
         num_blocks,
         dtype,
-        np.concatenate(length_counts),
+        read_length_counts(directory, num_blocks),
         num_empty,
         num_too_long,
         text.fingerprint(),

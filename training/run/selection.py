@@ -103,10 +103,10 @@ class ValidationText:
 def encode_validation(
     config: Config, pairs: SentencePairs, tokenizers: TokenizerPair, directory: pathlib.Path
 ) -> EncodedPairs:
-    """Tokenizes the validation text and writes the token ids to files in a directory."""
+    """Tokenizes the validation text and writes the token ids to files in a new directory."""
     spans = span_finder(config.decoding, tokenizers)
     codec = TextCodec(tokenizers, config.model.max_length, spans)
-    return encode(Epochs(pairs), codec, directory / "valid")
+    return encode(Epochs(pairs), codec, directory)
 
 
 def average_if_better(
@@ -136,7 +136,7 @@ def average_if_better(
     model, averaged = load_average(model_dir, last=last, best=best)
     tokenizers = load_tokenizers(model_dir.path, config.tokenizer, config.data.normalization)
     with temporary_beside(model_dir.path / "token-ids", is_directory=True) as directory:
-        encoded = encode_validation(config, pairs, tokenizers, directory)
+        encoded = encode_validation(config, pairs, tokenizers, directory / "valid")
         text = ValidationText(model, config, tokenizers, pairs, encoded)
         of_average = text.measure()
         mean = model.get_weights()

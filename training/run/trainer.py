@@ -28,7 +28,6 @@ from keras_transformer.model_dir.files import (
     checksum_path,
     naming_errors,
     remove_leftovers,
-    temporary_beside,
 )
 from keras_transformer.runtime.device import choose_precision
 from keras_transformer.runtime.progress import ProgressBar, counted, quiet
@@ -46,6 +45,7 @@ from ..alignment.shortlist import build_shortlist
 from ..batches.augmentation import Augmentation, SubwordDropout, TermAnnotation
 from ..batches.encoded_pairs import EncodedPairs, Epochs, align_encoded, encode
 from ..batches.pipeline import BatchPlan, plan_batches, training_dataset, validation_dataset
+from ..batches.token_cache import TokenCache, settings_of_training, settings_of_validation
 from ..batches.vocabulary import learn_tokenizers
 from ..bleu import choose_tokenizer
 from ..step.model import build_training_model
@@ -78,6 +78,7 @@ def train(
     interruption: Interruption | None = None,
     init_from: ModelDir | None = None,
     callbacks: Sequence[keras.callbacks.Callback] = (),
+    token_cache: str | os.PathLike[str] | bool = True,
 ) -> None:
     """Trains a translation model, or resumes a training run that was stopped.
 
@@ -101,6 +102,10 @@ def train(
             vocabulary and random weights.
         callbacks: Keras callbacks, for example from Weights & Biases or MLflow, or your own. For
             them, each validation is the end of an epoch. Defaults to no callbacks.
+        token_cache: Where to keep the token ids of the texts, which the next start uses again if
+            neither the texts nor the settings for them have changed: True for the folder `tokens`
+            of the model directory, or the path of a directory that several trainings may share.
+            With False, they are removed when training ends. Defaults to True.
 
     After each step, the logs that a callback receives contain `loss`, the mean since the last
     validation. After each validation, they contain `step`, `learning_rate`, `loss`, `val_loss`,
@@ -166,10 +171,9 @@ def train(
             # Learn vocabularies and shortlists from the text as the model sees it.
             seen_pairs = augmentation.text(train_pairs)
         remove_leftovers(model_dir.checkpoints_path)
-        # Do not use the system's temporary directory, which may be in memory.
-        with temporary_beside(model_dir.path / "token-ids", is_directory=True) as directory:
+        with TokenCache(model_dir, token_cache) as cache:
             tokenizers = load_or_learn_tokenizers(
-                config, seen_pairs, model_dir, init_from, workers, directory
+                config, seen_pairs, model_dir, init_from, workers, cache.temporary
             )
             # Raise an error here if the vocabulary does not support the translation settings.
             TextCodec.for_translation(tokenizers, config.model.max_length, config.decoding)
@@ -180,7 +184,7 @@ def train(
             # into memory fails early.
             model = build_training_model(config.model, training, strategy, parts_per_device)
             plan, valid_plan = plan_texts(
-                config, train_pairs, valid_pairs, augmentation, tokenizers, num_parts, directory
+                config, train_pairs, valid_pairs, augmentation, tokenizers, num_parts, cache
             )
             with strategy.scope():
                 state = restore_training_state(model_dir, model, workers, init_from)
@@ -192,6 +196,7 @@ def train(
                 state.forget_scores()
             state.text = fingerprints
             workers.require_same("the texts", repr(state.text))
+            cache.commit()
             measure = None
             earlier = config
             if workers.is_chief:
@@ -291,14 +296,49 @@ def plan_texts(
     augmentation: Augmentation | None,
     tokenizers: TokenizerPair,
     num_parts: int,
-    directory: pathlib.Path,
+    cache: TokenCache,
 ) -> tuple[BatchPlan, BatchPlan]:
-    """Tokenizes both texts, writes the token ids to the directory, and plans the batches.
+    """Tokenizes both texts, or finds their token ids in the cache, and plans the batches.
 
     Each batch can be divided into `num_parts` equal parts.
     """
+    train_ids = cache.get(
+        "train",
+        train_pairs,
+        settings_of_training(config, tokenizers, _num_copies(config)),
+        lambda directory: encode_training(config, train_pairs, augmentation, tokenizers, directory),
+    )
+    valid_ids = cache.get(
+        "valid",
+        valid_pairs,
+        settings_of_validation(config, tokenizers),
+        lambda directory: encode_validation(config, valid_pairs, tokenizers, directory),
+    )
+    # A source vocabulary may spell the translations of terms in bytes. Validation text contains no
+    # annotated terms.
+    sides = ["target"] if config.data.terms else TokenizerPair._fields
+    _report_pairs("training text", train_ids, tokenizers, sides)
+    _report_pairs("validation text", valid_ids, tokenizers)
     training = config.training
-    max_length = config.model.max_length
+    sizes = training.tokens_per_batch, training.num_buckets, num_parts
+    return plan_batches(train_ids, *sizes), plan_batches(valid_ids, *sizes)
+
+
+def encode_training(
+    config: Config,
+    pairs: SentencePairs,
+    augmentation: Augmentation | None,
+    tokenizers: TokenizerPair,
+    directory: pathlib.Path,
+) -> EncodedPairs:
+    """Tokenizes the training text, with its random changes, and writes the token ids to files.
+
+    `settings_of_training` must return every setting that this function uses.
+
+    Args:
+        directory: A new directory for the token ids.
+    """
+    training = config.training
     samplers = tokenizers
     if training.subword_dropout:
         # Both sides share a sampler if they share the vocabulary.
@@ -314,22 +354,12 @@ def plan_texts(
     if share:
         has_pieces = len(tokenizers.source.term_ids) > 0
         require(has_pieces, "data.terms", "0 for a vocabulary without pieces for terms", share)
-        terms = TermAnnotation(learn_lexicon(train_pairs), share, training.seed)
-    epochs = Epochs(train_pairs, _num_copies(config), augmentation, terms)
+        terms = TermAnnotation(learn_lexicon(pairs), share, training.seed)
+    epochs = Epochs(pairs, _num_copies(config), augmentation, terms)
     spans = span_finder(config.decoding, tokenizers)
-    train_codec = TextCodec(samplers, max_length, spans, are_annotated=terms is not None)
-    train_ids = encode(epochs, train_codec, directory / "train")
-    if training.guided_alignment:
-        train_ids = align_encoded(train_ids)
-    valid_ids = encode_validation(config, valid_pairs, tokenizers, directory)
-    # A source vocabulary may spell the translations of terms in bytes. Validation text contains no
-    # annotated terms.
-    _report_pairs(
-        "training text", train_ids, tokenizers, ["target"] if terms else TokenizerPair._fields
-    )
-    _report_pairs("validation text", valid_ids, tokenizers)
-    sizes = training.tokens_per_batch, training.num_buckets, num_parts
-    return plan_batches(train_ids, *sizes), plan_batches(valid_ids, *sizes)
+    codec = TextCodec(samplers, config.model.max_length, spans, are_annotated=terms is not None)
+    encoded = encode(epochs, codec, directory)
+    return align_encoded(encoded) if training.guided_alignment else encoded
 
 
 def _num_copies(config: Config) -> int:

@@ -139,7 +139,8 @@ def finish(start, tmp_path):
     """Runs both workers until they end, and returns the chief's model directory."""
     for worker in start():
         worker.succeed()
-    assert not (tmp_path / "other").exists()
+    # Tokens for the worker's next start.
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["tokens"]
     return ModelDir(tmp_path / "chief")
 
 
@@ -204,6 +205,23 @@ def test_a_signal_to_one_worker_stops_both_after_the_same_step(
     assert ends[receiver] == (143, f"stopped by SIGTERM {saved}")
     assert ends[1 - receiver] == (143, f"stopped by a signal to another worker {saved}")
     assert_as_on_one_device(finish(start, tmp_path), undisturbed)
+
+
+@pytest.mark.slow
+def test_workers_use_the_tokens_of_one_directory_again(start, undisturbed, tmp_path):
+    shared = tmp_path / "shared"
+    for worker in start("training.steps=20", more=["--token-cache", shared]):
+        worker.succeed()
+    kept = {path: path.stat().st_ino for path in shared.iterdir()}
+    assert len(kept) == 2
+    chief, other = start(more=["--token-cache", shared])
+    for worker in (chief, other):
+        worker.succeed()
+    # The chief shows the progress.
+    assert chief.said.count(f"tokenized before, in {shared}/") == 2
+    assert {path: path.stat().st_ino for path in shared.iterdir()} == kept
+    assert not (tmp_path / "other").exists()
+    assert_as_on_one_device(ModelDir(tmp_path / "chief"), undisturbed)
 
 
 @pytest.mark.slow
