@@ -15,6 +15,7 @@ from ..decoding.sampling import check_sampling
 from ..model_dir.shortlist_file import Shortlist
 from ..tensors import Dimension, Tensor
 from ..tokenizers import Tokenizer
+from .executor import BatchFunctions, is_on_cpu
 
 if TYPE_CHECKING:
     from .compiled_search import CompiledSearch
@@ -151,6 +152,8 @@ class SearchedModel(NamedTuple):
         candidates: tokens that may occur in translations. None for all tokens.
         output_projection: layer that computes the logits. Defaults to None: the model's layer.
         compiled: compiled search for batches that fit its shapes. Defaults to None.
+        batch_functions: functions in which the plain search of each batch runs. Defaults to None:
+            it is a part of the graph.
     """
 
     model: TranslationModel
@@ -158,6 +161,7 @@ class SearchedModel(NamedTuple):
     candidates: Candidates | None
     output_projection: keras.layers.Layer | None = None
     compiled: "CompiledSearch | None" = None
+    batch_functions: BatchFunctions | None = None
 
     def most_tokens(self, source: Sources) -> Annotated[Tensor, "int32 (batch,)"]:
         """Returns the maximum length of each translation, including its prefix and end token."""
@@ -189,56 +193,37 @@ def search_tokens(
             exactly once. Placeholders are the last tokens of the vocabulary. Defaults to None.
         sampling: options for sampling instead of search. Defaults to None.
     """
-    model, decoding, candidates, output_projection, compiled = searched
-    beam_size = 1 if sampling else decoding.beam_size
     num_texts = source.nrows(tf.int32)
     width = tf.reduce_max(tf.concat([max_lengths, [1]], 0))
+    # Sampling is not part of any SavedModel.
+    functions = None if sampling is not None else searched.batch_functions
+    on_cpu = None if functions is None else is_on_cpu()
+
+    def search_inputs(inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        return _search_batch(searched, n_best, sampling, inputs)
 
     def search_batch(rows: Tensor) -> tuple[Tensor, Tensor]:
-        source_ids = tf.gather(source, rows).to_tensor()
-        limits = tf.gather(max_lengths, rows)
-        start_id: Any = Tokenizer.start_id
-        options: dict[str, Any] = {}
+        inputs: dict[str, Tensor] = {
+            "source": tf.gather(source, rows).to_tensor(),
+            "max_lengths": tf.gather(max_lengths, rows),
+        }
         if prefix is not None:
             starts = tf.fill([tf.size(rows), 1], Tokenizer.start_id)
             beginnings = tf.concat([starts, tf.gather(prefix, rows)], axis=1)
             # Align prefixes at their ends, with -1 in front of shorter prefixes.
-            start_id = tf.reverse(beginnings[:, ::-1].to_tensor(-1), [1])
-            options["prefix"] = start_id[:, :-1]
-        if candidates is not None:
-            options["candidates"] = candidates.of(source_ids, None if prefix is None else start_id)
-        if output_projection is not None:
-            options["output_projection"] = output_projection
-        step, state = model.start_decoding(source_ids, beam_size, **options)
-        constraints = constraints_of(
-            decoding,
-            None if placeholders is None else tf.gather(placeholders, rows),
-            options.get("candidates"),
-        )
-        arguments: dict[str, Any] = dict(
-            max_length=tf.reduce_max(limits),
-            start_id=start_id,
-            end_id=Tokenizer.end_id,
-            constraints=constraints,
-            drop_finished=True,
-        )
-        if sampling:
-            hypotheses = sample(
-                step,
-                state,
-                limits,
-                rows=rows + sampling.first_row,
-                seed=sampling.seed,
-                temperature=sampling.temperature,
-                top_k=sampling.top_k,
-                top_p=sampling.top_p,
-                **arguments,
-            )
+            inputs["start_id"] = tf.reverse(beginnings[:, ::-1].to_tensor(-1), [1])
+        if placeholders is not None:
+            inputs["placeholders"] = tf.gather(placeholders, rows)
+        if sampling is not None:
+            inputs["rows"] = rows + sampling.first_row
+        if functions is None:
+            token_ids, scores = search_inputs(inputs)
         else:
-            hypotheses = search_hypotheses(decoding, step, state, limits, n_best, **arguments)
-        padding = [[0, 0], [0, 0], [0, width - tf.shape(hypotheses.token_ids)[2]]]
-        return tf.pad(hypotheses.token_ids, padding), hypotheses.scores
+            token_ids, scores = functions.call(n_best, search_inputs, inputs, on_cpu)
+        padding = [[0, 0], [0, 0], [0, width - tf.shape(token_ids)[2]]]
+        return tf.pad(token_ids, padding), scores
 
+    compiled = searched.compiled
     function: Callable[[Tensor], tuple[Tensor, Tensor]] = search_batch
     if prefix is not None or sampling is not None:
         # Prefixes and sampling are not compiled, see docs/compiling.md.
@@ -260,6 +245,57 @@ def search_tokens(
         max_rows=max_rows,
         parallel_iterations=PARALLEL_SEARCHES,
     )
+
+
+def _search_batch(
+    searched: SearchedModel, n_best: int, sampling: Sampling | None, inputs: dict[str, Tensor]
+) -> tuple[
+    Annotated[Tensor, "int32 (batch, n_best, length)"], Annotated[Tensor, "float32 (batch, n_best)"]
+]:
+    """Returns the tokens of the best translations of each text in a batch, and their scores.
+
+    Args:
+        searched: see `search_tokens`, also for `n_best` and `sampling`.
+        inputs: tensors by name: "source", int32 (batch, length), and "max_lengths"; "start_id", the
+            start token and the prefix of each text, with prefixes; "placeholders" with
+            placeholders; "rows", the numbers of the texts, with sampling.
+    """
+    model, decoding = searched.model, searched.decoding
+    beam_size = 1 if sampling else decoding.beam_size
+    start_id: Any = inputs.get("start_id", Tokenizer.start_id)
+    options: dict[str, Any] = {}
+    if "start_id" in inputs:
+        options["prefix"] = start_id[:, :-1]
+    if searched.candidates is not None:
+        options["candidates"] = searched.candidates.of(inputs["source"], inputs.get("start_id"))
+    if searched.output_projection is not None:
+        options["output_projection"] = searched.output_projection
+    step, state = model.start_decoding(inputs["source"], beam_size, **options)
+    limits = inputs["max_lengths"]
+    arguments: dict[str, Any] = dict(
+        max_length=tf.reduce_max(limits),
+        start_id=start_id,
+        end_id=Tokenizer.end_id,
+        constraints=constraints_of(
+            decoding, inputs.get("placeholders"), options.get("candidates")
+        ),
+        drop_finished=True,
+    )
+    if sampling:
+        hypotheses = sample(
+            step,
+            state,
+            limits,
+            rows=inputs["rows"],
+            seed=sampling.seed,
+            temperature=sampling.temperature,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            **arguments,
+        )
+    else:
+        hypotheses = search_hypotheses(decoding, step, state, limits, n_best, **arguments)
+    return hypotheses.token_ids, hypotheses.scores
 
 
 def constraints_of(
