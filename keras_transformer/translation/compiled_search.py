@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from ..tensors import Tensor, last_size
 from ..tokenizers import Tokenizer
-from .search import SearchedModel, Sources, constraints_of, search_hypotheses
+from .search import SearchedModel, Sources, TokensAndScores, constraints_of, search_hypotheses
 
 # A compiled search has at most this many candidates in addition to the tokens that every search may
 # use.
@@ -24,10 +24,6 @@ _MOST_LISTED = 4096
 _MOST_BATCHES = 4
 # Greater than any size.
 _NO_SIZE = 2**30
-
-TokensAndScores = tuple[
-    Annotated[Tensor, "int32 (n, n_best, length)"], Annotated[Tensor, "float32 (n, n_best)"]
-]
 
 
 class SearchShapes(NamedTuple):
@@ -86,7 +82,7 @@ class CompiledSearch:
 
     def with_fallback(
         self,
-        plain: Callable[[Tensor], TokensAndScores],
+        plain: Callable[[Tensor, Tensor, TokensAndScores], TokensAndScores],
         source: Sources,
         max_lengths: Annotated[Tensor, "int32 (batch,)"],
         n_best: int,
@@ -96,8 +92,8 @@ class CompiledSearch:
         """Returns a function that runs the compiled search, or `plain` if a batch fits no shape.
 
         Args:
-            plain: function that accepts row indices, int32 (n,), and returns tokens, padded to
-                `width`, and scores.
+            plain: function that accepts row indices, int32 (n,), whether they have to be searched,
+                and results for the other case. It returns tokens, padded to `width`, and scores.
             source: see `search_tokens`, also for `max_lengths`, `n_best` and `placeholders`.
             width: int32 (). Length to which the tokens of all batches are padded.
         """
@@ -151,7 +147,11 @@ class CompiledSearch:
                 room = width - tf.shape(token_ids)[2]
                 return tf.pad(token_ids, [[0, 0], [0, 0], [0, room]]), scores[:num_rows]
 
-            return tf.cond(fits, compiled, lambda: plain(rows))
+            def nothing() -> TokensAndScores:
+                return tf.zeros([num_rows, n_best, width], tf.int32), tf.zeros([num_rows, n_best])
+
+            # The plain search is not in this condition, see `executor.only_if`.
+            return plain(rows, ~fits, tf.cond(fits, compiled, nothing))
 
         return search_batch
 

@@ -6,12 +6,15 @@ thread. Only the search of one batch uses it, so batches still run in parallel.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import tensorflow as tf
 
 from ..tensors import Tensor
+
+# A nest of tensors.
+Results = TypeVar("Results")
 
 _SINGLE_THREADED = "SINGLE_THREADED_EXECUTOR"
 
@@ -20,6 +23,33 @@ def is_on_cpu() -> Tensor:
     """Returns a bool scalar tensor: whether the graph runs on a CPU."""
     # The index of the device in the list, or the length of the list if it is not there.
     return tf.equal(tf.raw_ops.DeviceIndex(device_names=["CPU"]), 0)
+
+
+def only_if(condition: Tensor, function: Callable[[], Results], otherwise: Results) -> Results:
+    """Returns `function()` if the condition is true, otherwise `otherwise`.
+
+    This is a loop of at most one step, because the single-threaded executor runs a loop in its own
+    thread, but runs a condition in another thread, for which it waits. A session that uses this
+    executor for the whole graph would wait forever if a function were called in a condition, and
+    all threads were waiting.
+
+    Args:
+        condition: bool ().
+        function: function that returns a nest of tensors.
+        otherwise: nest of tensors of the same ranks.
+    """
+    _, results = tf.while_loop(
+        lambda condition, _: condition,
+        lambda _, __: (tf.constant(False), function()),
+        (condition, otherwise),
+        shape_invariants=(
+            tf.TensorShape([]),
+            tf.nest.map_structure(
+                lambda tensor: tf.TensorShape([None] * tensor.shape.rank), otherwise
+            ),
+        ),
+    )
+    return results
 
 
 class BatchFunctions:
@@ -41,11 +71,12 @@ class BatchFunctions:
     def call(
         self,
         key: object,
-        function: Callable[[dict[str, Tensor]], Any],
+        function: Callable[[dict[str, Tensor]], Results],
         inputs: Mapping[str, Tensor],
-        on_cpu: Tensor,
-    ) -> Any:
-        """Calls a function of a batch.
+        is_needed: Tensor,
+        otherwise: Results,
+    ) -> Results:
+        """Returns the results of a function of a batch, or `otherwise` if they are not needed.
 
         Args:
             key: hashable value. Functions with the same key and the same names of inputs must
@@ -53,7 +84,8 @@ class BatchFunctions:
             function: function of `inputs` that returns a nest of tensors. It must not use other
                 tensors.
             inputs: tensors by name.
-            on_cpu: bool (). Whether to use the single-threaded executor, see `is_on_cpu`.
+            is_needed: bool ().
+            otherwise: nest of tensors, as from the function, of any size.
         """
         inputs = dict(inputs)
         names = (key, *inputs)
@@ -61,13 +93,15 @@ class BatchFunctions:
             self._functions[names] = self._traced(function, inputs)
         single_threaded, default = self._functions[names]
         weights = [variable.value for variable in self._variables]
+        on_cpu = is_on_cpu()
 
-        def call_single_threaded() -> Any:
+        def call_single_threaded() -> Results:
             # TensorFlow stores the executor in the node that calls the function.
             with tf.experimental.function_executor_type(_SINGLE_THREADED):
                 return single_threaded(inputs, weights)
 
-        return tf.cond(on_cpu, call_single_threaded, lambda: default(inputs, weights))
+        results = only_if(is_needed & on_cpu, call_single_threaded, otherwise)
+        return only_if(is_needed & ~on_cpu, lambda: default(inputs, weights), results)
 
     def _traced(
         self, function: Callable[[dict[str, Tensor]], Any], inputs: dict[str, Tensor]

@@ -15,12 +15,15 @@ from ..decoding.sampling import check_sampling
 from ..model_dir.shortlist_file import Shortlist
 from ..tensors import Dimension, Tensor
 from ..tokenizers import Tokenizer
-from .executor import BatchFunctions, is_on_cpu
+from .executor import BatchFunctions
 
 if TYPE_CHECKING:
     from .compiled_search import CompiledSearch
 
 Sources = Annotated[tf.RaggedTensor, "int32 (batch, None)"]
+TokensAndScores = tuple[
+    Annotated[Tensor, "int32 (n, n_best, length)"], Annotated[Tensor, "float32 (n, n_best)"]
+]
 # A nest of tensors.
 Results = TypeVar("Results")
 
@@ -177,9 +180,7 @@ def search_tokens(
     prefix: Annotated[tf.RaggedTensor, "int32 (batch, None)"] | None = None,
     placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None = None,
     sampling: Sampling | None = None,
-) -> tuple[
-    Annotated[Tensor, "int32 (batch, n_best, length)"], Annotated[Tensor, "float32 (batch, n_best)"]
-]:
+) -> TokensAndScores:
     """Returns the tokens of the best translations of each text, padded with 0, and their scores.
 
     Args:
@@ -197,15 +198,17 @@ def search_tokens(
     width = tf.reduce_max(tf.concat([max_lengths, [1]], 0))
     # Sampling is not part of any SavedModel.
     functions = None if sampling is not None else searched.batch_functions
-    on_cpu = None if functions is None else is_on_cpu()
 
-    def search_inputs(inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def search_inputs(inputs: dict[str, Tensor]) -> TokensAndScores:
         return _search_batch(searched, n_best, sampling, inputs)
 
-    def search_batch(rows: Tensor) -> tuple[Tensor, Tensor]:
-        inputs: dict[str, Tensor] = {
+    def search_batch(
+        rows: Tensor, is_needed: Tensor | None = None, otherwise: TokensAndScores | None = None
+    ) -> TokensAndScores:
+        inputs = {
             "source": tf.gather(source, rows).to_tensor(),
             "max_lengths": tf.gather(max_lengths, rows),
+            "width": width,
         }
         if prefix is not None:
             starts = tf.fill([tf.size(rows), 1], Tokenizer.start_id)
@@ -217,14 +220,19 @@ def search_tokens(
         if sampling is not None:
             inputs["rows"] = rows + sampling.first_row
         if functions is None:
-            token_ids, scores = search_inputs(inputs)
-        else:
-            token_ids, scores = functions.call(n_best, search_inputs, inputs, on_cpu)
-        padding = [[0, 0], [0, 0], [0, width - tf.shape(token_ids)[2]]]
-        return tf.pad(token_ids, padding), scores
+            if is_needed is None:
+                return search_inputs(inputs)
+            return tf.cond(is_needed, lambda: search_inputs(inputs), lambda: otherwise)
+        if is_needed is None:
+            is_needed = tf.constant(True)
+            otherwise = no_results(tf.size(rows))
+        return functions.call(n_best, search_inputs, inputs, is_needed, otherwise)
+
+    def no_results(num_rows: Tensor) -> TokensAndScores:
+        return tf.zeros([num_rows, n_best, width], tf.int32), tf.zeros([num_rows, n_best])
 
     compiled = searched.compiled
-    function: Callable[[Tensor], tuple[Tensor, Tensor]] = search_batch
+    function: Callable[[Tensor], TokensAndScores] = search_batch
     if prefix is not None or sampling is not None:
         # Prefixes and sampling are not compiled, see docs/compiling.md.
         compiled = None
@@ -232,8 +240,6 @@ def search_tokens(
         function = compiled.with_fallback(
             search_batch, source, max_lengths, n_best, placeholders, width
         )
-    no_token_ids = tf.zeros([num_texts, n_best, width], tf.int32)
-    no_scores = tf.zeros([num_texts, n_best])
     max_rows = tf.maximum((num_texts + 1) // 2, MIN_TEXTS_PER_BATCH)
     if compiled is not None:
         max_rows = compiled.max_rows(num_texts, otherwise=max_rows)
@@ -241,7 +247,7 @@ def search_tokens(
         function,
         tf.cast(source.row_lengths(), tf.int32),
         searched.most_tokens(source),
-        (no_token_ids, no_scores),
+        no_results(num_texts),
         max_rows=max_rows,
         parallel_iterations=PARALLEL_SEARCHES,
     )
@@ -249,16 +255,15 @@ def search_tokens(
 
 def _search_batch(
     searched: SearchedModel, n_best: int, sampling: Sampling | None, inputs: dict[str, Tensor]
-) -> tuple[
-    Annotated[Tensor, "int32 (batch, n_best, length)"], Annotated[Tensor, "float32 (batch, n_best)"]
-]:
+) -> TokensAndScores:
     """Returns the tokens of the best translations of each text in a batch, and their scores.
 
     Args:
         searched: see `search_tokens`, also for `n_best` and `sampling`.
-        inputs: tensors by name: "source", int32 (batch, length), and "max_lengths"; "start_id", the
-            start token and the prefix of each text, with prefixes; "placeholders" with
-            placeholders; "rows", the numbers of the texts, with sampling.
+        inputs: tensors by name: "source", int32 (batch, length), "max_lengths", and "width", the
+            length to which the tokens are padded; "start_id", the start token and the prefix of
+            each text, with prefixes; "placeholders" with placeholders; "rows", the numbers of the
+            texts, with sampling.
     """
     model, decoding = searched.model, searched.decoding
     beam_size = 1 if sampling else decoding.beam_size
@@ -276,9 +281,7 @@ def _search_batch(
         max_length=tf.reduce_max(limits),
         start_id=start_id,
         end_id=Tokenizer.end_id,
-        constraints=constraints_of(
-            decoding, inputs.get("placeholders"), options.get("candidates")
-        ),
+        constraints=constraints_of(decoding, inputs.get("placeholders"), options.get("candidates")),
         drop_finished=True,
     )
     if sampling:
@@ -295,7 +298,8 @@ def _search_batch(
         )
     else:
         hypotheses = search_hypotheses(decoding, step, state, limits, n_best, **arguments)
-    return hypotheses.token_ids, hypotheses.scores
+    padding = [[0, 0], [0, 0], [0, inputs["width"] - tf.shape(hypotheses.token_ids)[2]]]
+    return tf.pad(hypotheses.token_ids, padding), hypotheses.scores
 
 
 def constraints_of(
