@@ -62,7 +62,8 @@ class Servable(tf.Module):
         super().__init__()
         # Signatures with the same function share a graph.
         chosen = {signature.function: signature for signature in signatures.values()}
-        with translator.graph.untied_output(), translator.graph.compiled(shapes):
+        graph = translator.graph
+        with graph.untied_output(), graph.choosing_executor(), graph.compiled(shapes):
             traced = {
                 function: graph_of(signature, translator).get_concrete_function()
                 for function, signature in chosen.items()

@@ -16,7 +16,15 @@ import tensorflow as tf
 
 from ..tensors import Tensor, last_size
 from ..tokenizers import Tokenizer
-from .search import Candidates, SearchedModel, Sources, constraints_of, search_hypotheses
+from .executor import only_if
+from .search import (
+    Candidates,
+    SearchedModel,
+    Sources,
+    TokensAndScores,
+    constraints_of,
+    search_hypotheses,
+)
 
 # A compiled search has at most this many candidates in addition to the tokens that every search may
 # use.
@@ -28,9 +36,6 @@ _MOST_BATCHES = 4
 # Greater than any size.
 _NO_SIZE = 2**30
 
-TokensAndScores = tuple[
-    Annotated[Tensor, "int32 (n, n_best, length)"], Annotated[Tensor, "float32 (n, n_best)"]
-]
 PlainSearch = Callable[[], TokensAndScores]
 
 
@@ -160,7 +165,11 @@ class CompiledSearch:
                 room = width - tf.shape(token_ids)[2]
                 return tf.pad(token_ids, [[0, 0], [0, 0], [0, room]]), scores[:num_rows]
 
-            return tf.cond(fits, compiled, plain)
+            def nothing() -> TokensAndScores:
+                return tf.zeros([num_rows, n_best, width], tf.int32), tf.zeros([num_rows, n_best])
+
+            # The plain search must not be in a condition, see `only_if`.
+            return only_if(~fits, plain, tf.cond(fits, compiled, nothing))
 
         return search_batch
 

@@ -26,6 +26,7 @@ from ..tokenizers.text_codec import Side, TextCodec
 from ..tokenizers.tokenizer import Texts
 from .compiled_search import CompiledSearch, SearchShapes
 from .documents import TranslatedDocuments, translate_documents
+from .executor import BatchFunctions
 from .search import (
     Candidates,
     Sampling,
@@ -191,6 +192,20 @@ class TranslationGraph:
         searched = self._searched
         if shapes is not None:
             self.compile_search(shapes)
+        try:
+            yield
+        finally:
+            self._searched = searched
+
+    @contextlib.contextmanager
+    def choosing_executor(self) -> Iterator[None]:
+        """Makes searches traced in the block choose TensorFlow's executor when they run.
+
+        See `executor`. The traced searches share the functions of their batches.
+        """
+        searched = self._searched
+        functions = BatchFunctions([variable for variable, _ in self._stored])
+        self._searched = searched._replace(batch_functions=functions)
         try:
             yield
         finally:

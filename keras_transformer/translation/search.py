@@ -15,11 +15,15 @@ from ..decoding.sampling import check_sampling
 from ..model_dir.shortlist_file import Shortlist
 from ..tensors import Dimension, Tensor
 from ..tokenizers import Tokenizer
+from .executor import BatchFunctions
 
 if TYPE_CHECKING:
     from .compiled_search import CompiledSearch
 
 Sources = Annotated[tf.RaggedTensor, "int32 (batch, None)"]
+TokensAndScores = tuple[
+    Annotated[Tensor, "int32 (n, n_best, length)"], Annotated[Tensor, "float32 (n, n_best)"]
+]
 # A nest of tensors.
 Results = TypeVar("Results")
 
@@ -154,6 +158,8 @@ class SearchedModel(NamedTuple):
         candidates: tokens that may occur in translations. None for all tokens.
         output_projection: layer that computes the logits. Defaults to None: the model's layer.
         compiled: compiled search for batches that fit its shapes. Defaults to None.
+        batch_functions: functions in which the plain search of each batch runs. Defaults to None:
+            it is a part of the graph.
     """
 
     model: TranslationModel
@@ -161,6 +167,7 @@ class SearchedModel(NamedTuple):
     candidates: Candidates | None
     output_projection: keras.layers.Layer | None = None
     compiled: "CompiledSearch | None" = None
+    batch_functions: BatchFunctions | None = None
 
     def most_tokens(self, source: Sources) -> Annotated[Tensor, "int32 (batch,)"]:
         """Returns the maximum length of each translation, including its prefix and end token."""
@@ -176,9 +183,7 @@ def search_tokens(
     prefix: Annotated[tf.RaggedTensor, "int32 (batch, None)"] | None = None,
     placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None = None,
     sampling: Sampling | None = None,
-) -> tuple[
-    Annotated[Tensor, "int32 (batch, n_best, length)"], Annotated[Tensor, "float32 (batch, n_best)"]
-]:
+) -> TokensAndScores:
     """Returns the tokens of the best translations of each text, padded with 0, and their scores.
 
     Args:
@@ -192,56 +197,34 @@ def search_tokens(
             exactly once. Placeholders are the last tokens of the vocabulary. Defaults to None.
         sampling: options for sampling instead of search. Defaults to None.
     """
-    model, decoding, candidates, output_projection, compiled = searched
-    beam_size = 1 if sampling else decoding.beam_size
     num_texts = source.nrows(tf.int32)
     width = tf.reduce_max(tf.concat([max_lengths, [1]], 0))
+    # Sampling is not part of any SavedModel.
+    functions = None if sampling is not None else searched.batch_functions
 
-    def search_batch(rows: Tensor) -> tuple[Tensor, Tensor]:
-        source_ids = tf.gather(source, rows).to_tensor()
-        limits = tf.gather(max_lengths, rows)
-        start_id: Any = Tokenizer.start_id
-        options: dict[str, Any] = {}
+    def search_inputs(inputs: dict[str, Tensor]) -> TokensAndScores:
+        return _search_batch(searched, n_best, sampling, inputs)
+
+    def search_batch(rows: Tensor) -> TokensAndScores:
+        inputs = {
+            "source": tf.gather(source, rows).to_tensor(),
+            "max_lengths": tf.gather(max_lengths, rows),
+            "width": width,
+        }
         if prefix is not None:
             starts = tf.fill([tf.size(rows), 1], Tokenizer.start_id)
             beginnings = tf.concat([starts, tf.gather(prefix, rows)], axis=1)
             # Align prefixes at their ends, with -1 in front of shorter prefixes.
-            start_id = tf.reverse(beginnings[:, ::-1].to_tensor(-1), [1])
-            options["prefix"] = start_id[:, :-1]
-        if candidates is not None:
-            options["candidates"] = candidates.of(source_ids, None if prefix is None else start_id)
-        if output_projection is not None:
-            options["output_projection"] = output_projection
-        step, state = model.start_decoding(source_ids, beam_size, **options)
-        constraints = constraints_of(
-            decoding,
-            None if placeholders is None else tf.gather(placeholders, rows),
-            options.get("candidates"),
-        )
-        arguments: dict[str, Any] = dict(
-            max_length=tf.reduce_max(limits),
-            start_id=start_id,
-            end_id=Tokenizer.end_id,
-            constraints=constraints,
-            drop_finished=True,
-        )
-        if sampling:
-            hypotheses = sample(
-                step,
-                state,
-                limits,
-                rows=rows + sampling.first_row,
-                seed=sampling.seed,
-                temperature=sampling.temperature,
-                top_k=sampling.top_k,
-                top_p=sampling.top_p,
-                **arguments,
-            )
-        else:
-            hypotheses = search_hypotheses(decoding, step, state, limits, n_best, **arguments)
-        padding = [[0, 0], [0, 0], [0, width - tf.shape(hypotheses.token_ids)[2]]]
-        return tf.pad(hypotheses.token_ids, padding), hypotheses.scores
+            inputs["start_id"] = tf.reverse(beginnings[:, ::-1].to_tensor(-1), [1])
+        if placeholders is not None:
+            inputs["placeholders"] = tf.gather(placeholders, rows)
+        if sampling is not None:
+            inputs["rows"] = rows + sampling.first_row
+        if functions is None:
+            return search_inputs(inputs)
+        return functions.call(n_best, search_inputs, inputs)
 
+    compiled = searched.compiled
     # Prefixes and sampling are not compiled, see docs/compiling.md.
     if prefix is not None or sampling is not None:
         compiled = None
@@ -250,12 +233,12 @@ def search_tokens(
         max_rows = compiled.max_rows(num_texts, otherwise=max_rows)
         with_fallback = compiled.with_fallback(source, max_lengths, n_best, placeholders, width)
 
-    def search_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+    def search_rows(rows: Tensor) -> TokensAndScores:
         if compiled is None:
             return search_batch(rows)
         return with_fallback(lambda: search_batch(rows), rows)
 
-    def search_all() -> tuple[Tensor, Tensor]:
+    def search_all() -> TokensAndScores:
         return map_in_length_batches(
             search_rows,
             tf.cast(source.row_lengths(), tf.int32),
@@ -271,6 +254,55 @@ def search_tokens(
     # launches about half as many operations.
     single_batch = tf.range(tf.where(num_texts <= compiled.max_batch_size, num_texts, 0))
     return with_fallback(search_all, single_batch)
+
+
+def _search_batch(
+    searched: SearchedModel, n_best: int, sampling: Sampling | None, inputs: dict[str, Tensor]
+) -> TokensAndScores:
+    """Returns the tokens of the best translations of each text in a batch, and their scores.
+
+    Args:
+        searched: see `search_tokens`, also for `n_best` and `sampling`.
+        inputs: tensors by name: "source", int32 (batch, length), "max_lengths", and "width", the
+            length to which the tokens are padded; "start_id", the start token and the prefix of
+            each text, with prefixes; "placeholders" with placeholders; "rows", the numbers of the
+            texts, with sampling.
+    """
+    model, decoding = searched.model, searched.decoding
+    beam_size = 1 if sampling else decoding.beam_size
+    start_id: Any = inputs.get("start_id", Tokenizer.start_id)
+    options: dict[str, Any] = {}
+    if "start_id" in inputs:
+        options["prefix"] = start_id[:, :-1]
+    if searched.candidates is not None:
+        options["candidates"] = searched.candidates.of(inputs["source"], inputs.get("start_id"))
+    if searched.output_projection is not None:
+        options["output_projection"] = searched.output_projection
+    step, state = model.start_decoding(inputs["source"], beam_size, **options)
+    limits = inputs["max_lengths"]
+    arguments: dict[str, Any] = dict(
+        max_length=tf.reduce_max(limits),
+        start_id=start_id,
+        end_id=Tokenizer.end_id,
+        constraints=constraints_of(decoding, inputs.get("placeholders"), options.get("candidates")),
+        drop_finished=True,
+    )
+    if sampling:
+        hypotheses = sample(
+            step,
+            state,
+            limits,
+            rows=inputs["rows"],
+            seed=sampling.seed,
+            temperature=sampling.temperature,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            **arguments,
+        )
+    else:
+        hypotheses = search_hypotheses(decoding, step, state, limits, n_best, **arguments)
+    padding = [[0, 0], [0, 0], [0, inputs["width"] - tf.shape(hypotheses.token_ids)[2]]]
+    return tf.pad(hypotheses.token_ids, padding), hypotheses.scores
 
 
 def constraints_of(

@@ -1,0 +1,133 @@
+"""Chooses TensorFlow's executor for the search of a batch, inside the graph.
+
+On a CPU, most operations of a search step take less time than TensorFlow's default executor needs
+to pass them from thread to thread. The single-threaded executor runs them one after another in one
+thread. Only the search of one batch uses it, so batches still run in parallel.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import keras
+import tensorflow as tf
+
+from ..tensors import Tensor
+
+# A nest of tensors.
+Results = TypeVar("Results")
+
+_SINGLE_THREADED = "SINGLE_THREADED_EXECUTOR"
+
+
+def is_on_cpu() -> Tensor:
+    """Returns a bool scalar tensor: whether the graph runs on a CPU."""
+    # The index of the device in the list, or the length of the list if it is not there.
+    return tf.equal(tf.raw_ops.DeviceIndex(device_names=["CPU"]), 0)
+
+
+def only_if(condition: Tensor, function: Callable[[], Results], otherwise: Results) -> Results:
+    """Returns `function()` if the condition is true, otherwise `otherwise`.
+
+    This is a loop of at most one step, because the single-threaded executor runs a loop in its own
+    thread, but runs a condition in another thread, for which it waits. A session that uses this
+    executor for the whole graph would wait forever if a function were called in a condition, and
+    all threads were waiting.
+
+    Args:
+        condition: bool ().
+        function: function that returns a nest of tensors.
+        otherwise: nest of tensors of the same ranks.
+    """
+    _, results = tf.while_loop(
+        lambda condition, _: condition,
+        lambda _, __: (tf.constant(False), function()),
+        (condition, otherwise),
+        shape_invariants=(
+            tf.TensorShape([]),
+            tf.nest.map_structure(
+                lambda tensor: tf.TensorShape([None] * tensor.shape.rank), otherwise
+            ),
+        ),
+    )
+    return results
+
+
+class BatchFunctions:
+    """Functions of one batch that choose their executor when they run.
+
+    On a CPU, a function runs in the single-threaded executor. On other devices, it becomes a part
+    of the graph that calls it. All graphs that call a function share it.
+
+    Args:
+        variables: variables that the functions read. Their values are arguments of the functions,
+            because TensorFlow does not run functions in parallel if they read variables.
+    """
+
+    def __init__(self, variables: Sequence[keras.Variable]) -> None:
+        self._variables = list(variables)
+        self._functions: dict[tuple[object, ...], tuple[Any, Any]]
+        self._functions = {}
+
+    def call(
+        self,
+        key: object,
+        function: Callable[[dict[str, Tensor]], Results],
+        inputs: Mapping[str, Tensor],
+    ) -> Results:
+        """Returns the results of a function of a batch.
+
+        Args:
+            key: hashable value. Functions with the same key and inputs of the same names, shapes
+                and types must compute the same.
+            function: function of `inputs` that returns a nest of tensors. It must not use other
+                tensors.
+            inputs: tensors by name.
+        """
+        inputs = dict(inputs)
+        specs = {name: tf.TensorSpec(tensor.shape, tensor.dtype) for name, tensor in inputs.items()}
+        traced_for = (key, *specs.items())
+        if traced_for not in self._functions:
+            self._functions[traced_for] = self._traced(function, specs)
+        single_threaded, default = self._functions[traced_for]
+        weights = [variable.value for variable in self._variables]
+
+        def call_single_threaded() -> Results:
+            # TensorFlow stores the executor in the node that calls the function.
+            with tf.experimental.function_executor_type(_SINGLE_THREADED):
+                return single_threaded(inputs, weights)
+
+        on_cpu = is_on_cpu()
+        nothing = tf.nest.map_structure(
+            lambda tensor: tf.zeros([0] * tensor.shape.rank, tensor.dtype),
+            default.structured_outputs,
+        )
+        results = only_if(on_cpu, call_single_threaded, nothing)
+        return only_if(tf.logical_not(on_cpu), lambda: default(inputs, weights), results)
+
+    def _traced(
+        self, function: Callable[[dict[str, Tensor]], Any], specs: dict[str, tf.TensorSpec]
+    ) -> tuple[Any, Any]:
+        """Returns the function for the single-threaded executor and for the default executor."""
+
+        def with_weights(inputs: dict[str, Tensor], weights: Sequence[Tensor]) -> Any:
+            values = list(zip(self._variables, weights, strict=True))
+            with keras.StatelessScope(state_mapping=values):
+                return function(inputs)
+
+        signature = [
+            specs,
+            [tf.TensorSpec(variable.shape, variable.value.dtype) for variable in self._variables],
+        ]
+        # A function that is inlined would run in the executor of its caller.
+        attributes = {"_noinline": True}
+        single_threaded = tf.function(
+            with_weights,
+            input_signature=signature,
+            autograph=False,
+            experimental_attributes=attributes,
+        )
+        default = tf.function(with_weights, input_signature=signature, autograph=False)
+        # The single-threaded executor requires loops and conditions that were traced for it.
+        with tf.experimental.function_executor_type(_SINGLE_THREADED):
+            traced = single_threaded.get_concrete_function()
+        return traced, default.get_concrete_function()
