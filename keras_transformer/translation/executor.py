@@ -79,8 +79,8 @@ class BatchFunctions:
         """Returns the results of a function of a batch, or `otherwise` if they are not needed.
 
         Args:
-            key: hashable value. Functions with the same key and the same names of inputs must
-                compute the same.
+            key: hashable value. Functions with the same key and inputs of the same names, shapes
+                and types must compute the same.
             function: function of `inputs` that returns a nest of tensors. It must not use other
                 tensors.
             inputs: tensors by name.
@@ -88,10 +88,11 @@ class BatchFunctions:
             otherwise: nest of tensors, as from the function, of any size.
         """
         inputs = dict(inputs)
-        names = (key, *inputs)
-        if names not in self._functions:
-            self._functions[names] = self._traced(function, inputs)
-        single_threaded, default = self._functions[names]
+        specs = {name: tf.TensorSpec(tensor.shape, tensor.dtype) for name, tensor in inputs.items()}
+        key = (key, *specs.items())
+        if key not in self._functions:
+            self._functions[key] = self._traced(function, specs)
+        single_threaded, default = self._functions[key]
         weights = [variable.value for variable in self._variables]
         on_cpu = is_on_cpu()
 
@@ -104,7 +105,7 @@ class BatchFunctions:
         return only_if(is_needed & ~on_cpu, lambda: default(inputs, weights), results)
 
     def _traced(
-        self, function: Callable[[dict[str, Tensor]], Any], inputs: dict[str, Tensor]
+        self, function: Callable[[dict[str, Tensor]], Any], specs: dict[str, tf.TensorSpec]
     ) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """Returns the function for the single-threaded executor and for the default executor."""
 
@@ -114,7 +115,7 @@ class BatchFunctions:
                 return function(inputs)
 
         signature = [
-            {name: _spec(tensor) for name, tensor in inputs.items()},
+            specs,
             [tf.TensorSpec(variable.shape, variable.value.dtype) for variable in self._variables],
         ]
         # A function that is inlined would run in the executor of its caller.
@@ -130,8 +131,3 @@ class BatchFunctions:
         with tf.experimental.function_executor_type(_SINGLE_THREADED):
             traced = single_threaded.get_concrete_function()
         return traced, default.get_concrete_function()
-
-
-def _spec(tensor: Tensor) -> tf.TensorSpec:
-    # Only the first dimensions differ between batches.
-    return tf.TensorSpec(tensor.shape, tensor.dtype)

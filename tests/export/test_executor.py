@@ -122,7 +122,8 @@ def test_other_devices_use_the_default_executor(servable, tmp_path):
     elsewhere = SavedModelSession(edited_copy(servable, tmp_path / "a", fail_elsewhere))
     answer = elsewhere("translate", inputs)
     assert list(answer["text"]) == list(expected["text"])
-    np.testing.assert_array_equal(answer["score"], expected["score"])
+    # TensorFlow fuses other operations in each graph.
+    np.testing.assert_allclose(answer["score"], expected["score"], rtol=1e-5)
     on_cpu = SavedModelSession(edited_copy(servable, tmp_path / "b", fail_on_cpu))
     with pytest.raises(tf.errors.NotFoundError, match="NO_SUCH_EXECUTOR"):
         on_cpu("translate", inputs)
