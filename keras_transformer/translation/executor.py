@@ -102,7 +102,9 @@ class BatchFunctions:
                 return single_threaded(inputs, weights)
 
         results = only_if(is_needed & on_cpu, call_single_threaded, otherwise)
-        return only_if(is_needed & ~on_cpu, lambda: default(inputs, weights), results)
+        return only_if(
+            is_needed & tf.logical_not(on_cpu), lambda: default(inputs, weights), results
+        )
 
     def _traced(
         self, function: Callable[[dict[str, Tensor]], Any], specs: dict[str, tf.TensorSpec]

@@ -219,13 +219,12 @@ def search_tokens(
             inputs["placeholders"] = tf.gather(placeholders, rows)
         if sampling is not None:
             inputs["rows"] = rows + sampling.first_row
-        if functions is None:
-            if is_needed is None:
+        if is_needed is None or otherwise is None:
+            if functions is None:
                 return search_inputs(inputs)
+            is_needed, otherwise = tf.constant(True), no_results(tf.size(rows))
+        if functions is None:
             return tf.cond(is_needed, lambda: search_inputs(inputs), lambda: otherwise)
-        if is_needed is None:
-            is_needed = tf.constant(True)
-            otherwise = no_results(tf.size(rows))
         return functions.call(n_best, search_inputs, inputs, is_needed, otherwise)
 
     def no_results(num_rows: Tensor) -> TokensAndScores:
