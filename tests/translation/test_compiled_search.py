@@ -70,9 +70,10 @@ def test_batches_that_fit_a_shape_do_not_use_the_plain_search(tiny_model_dir, mo
     with_fallback = CompiledSearch.with_fallback
 
     def with_error(self, plain, *arguments):
-        def failing(rows):
-            with tf.control_dependencies([tf.debugging.Assert(False, ["plain"])]):
-                return plain(tf.identity(rows))
+        def failing(rows, is_needed, otherwise):
+            is_compiled = tf.debugging.Assert(tf.logical_not(is_needed), ["plain"])
+            with tf.control_dependencies([is_compiled]):
+                return plain(tf.identity(rows), is_needed, otherwise)
 
         return with_fallback(self, failing, *arguments)
 
