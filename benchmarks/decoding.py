@@ -6,8 +6,7 @@ The test text, the longest sentence first, is sent in requests of 32 sentences, 
 sends all of them once. Each request is sent when the previous one has been answered, and may use
 all cores; with "at once", as many requests as there are cores are in flight at the same time and
 share the cores. The last table sends every 5th sentence as a request of its own, and also searches
-greedily and with TensorFlow's executor for one thread (docs/latency.md). With `--isa avx2`,
-bfloat16 is left out.
+greedily. With `--isa avx2`, bfloat16 is left out.
 
     SavedModel      the model that `keras-transformer export` writes (contenders/saved_model.py);
                     "compiled": with `--compile`, in float32
@@ -31,7 +30,7 @@ import itertools
 import os
 import pathlib
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from benchmarks.comparison import Comparison, make_parser, measure, parse_options, publish
@@ -112,19 +111,13 @@ def comparisons(
     greedy: dict[str, Contender] = {}
     for name, engine in without_marian.items():
         greedy |= _cases(name, engine, "--beam-size", 1)
-    on_one_thread: dict[str, Engine] = {}
-    for name, engine in engines.items():
-        if name.startswith(SAVED_MODEL) and not name.startswith(COMPILED):
-            on_one_thread[f"{name}, single-threaded executor"] = functools.partial(
-                engine, "--executor", "SINGLE_THREADED_EXECUTOR"
-            )
     single: dict[str, Contender] = {}
-    for name, engine in (engines | on_one_thread).items():
-        for threads in _numbers_of_threads(name, on_one_thread):
+    for name, engine in engines.items():
+        for threads in _numbers_of_threads(name):
             suffix = f", {threads} threads" if threads > 1 else ""
             single[name + suffix] = _latency(engine, "--threads", threads, "--beam-size", BEAM_SIZE)
-    for name, engine in (without_marian | on_one_thread).items():
-        for threads in _numbers_of_threads(name, on_one_thread):
+    for name, engine in without_marian.items():
+        for threads in _numbers_of_threads(name):
             suffix = f", {threads} threads" if threads > 1 else ""
             single[f"{name}{suffix}, greedy"] = _latency(
                 engine, "--threads", threads, "--beam-size", 1
@@ -142,11 +135,9 @@ def comparisons(
     ]
 
 
-def _numbers_of_threads(name: str, on_one_thread: Collection[str]) -> list[int]:
-    # Marian's threads do not share a sentence, and the executor has only one.
-    if name == MARIAN or name in on_one_thread:
-        return [1]
-    return sorted({1, _num_cores()})
+def _numbers_of_threads(name: str) -> list[int]:
+    # Marian's threads do not share a sentence.
+    return [1] if name == MARIAN else sorted({1, _num_cores()})
 
 
 def _marian(task_path: str, python: str, folder: str) -> Engine:

@@ -190,7 +190,6 @@ def prepare(
     from keras_transformer.translation import Translator
     from keras_transformer.translation.compiled_search import SearchShapes
 
-    shapes = SearchShapes(batch_sizes=(1, REQUEST_SIZE))
     model_dir = ModelDir(model_dir)
     decoding = model_dir.read_config().decoding
     if length_penalty is not None:
@@ -208,7 +207,11 @@ def prepare(
         if compiled and precision == "float32":
             output = task.saved_model(*case, compiled=True).parent
             export_servable(
-                translator, output, signatures=["serving_default"], verified=False, shapes=shapes
+                translator,
+                output,
+                signatures=["serving_default"],
+                verified=False,
+                shapes=SearchShapes(),
             )
         translators[case] = translator
 

@@ -29,14 +29,9 @@ def main() -> None:
     parser.add_argument(
         "--compile", action="store_true", help="compile searches, in the warm-up (float32)"
     )
-    # In TensorFlow Serving, a line of the file of --tensorflow_session_config_file.
-    parser.add_argument(
-        "--executor", default="DEFAULT", metavar="TYPE", help="runs the operations (%(default)s)"
-    )
     options = parser.parse_args()
     task = DecodingTask(options.task)
     config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=options.threads)
-    config.experimental.executor_type = options.executor
     with tf.Graph().as_default():
         session = tf.compat.v1.Session(config=config)
         path = task.saved_model(

@@ -77,9 +77,8 @@ def test_saved_model_and_ctranslate2_give_the_same_translations(task, translator
         agreed["equal"] == agreed["sentences"] == len(expected)
         and agreed["score_difference"] < 1e-3
     )
-    for options in (["--executor", "SINGLE_THREADED_EXECUTOR"], ["--compile"]):
-        contender("saved_model", task.path, "--answers", "others", *options)()
-        assert [text for text, _ in task.read_answers("others")] == [text for text, _ in expected]
+    contender("saved_model", task.path, "--answers", "compiled", "--compile")()
+    assert [text for text, _ in task.read_answers("compiled")] == [text for text, _ in expected]
 
 
 def test_agreement_equals_a_count_by_hand():
@@ -125,12 +124,10 @@ def test_engines_are_compared_on_the_cores_that_there_are_at_the_moment(monkeypa
     assert float32 == greedy == at_once
     assert best[-1] == "CTranslate2, bfloat16, 3 at once"
     beam = [name + suffix for name in names for suffix in ("", ", 3 threads")]
-    beam.append("SavedModel, single-threaded executor")
     assert single == [*beam, *(f"{name}, greedy" for name in beam)]
     float32, _, greedy, single = contenders_by_table(monkeypatch, cores=1)
     assert float32 == greedy == names
-    beam = [*float32, "SavedModel, single-threaded executor"]
-    assert single == [*beam, *(f"{name}, greedy" for name in beam)]
+    assert single == [*names, *(f"{name}, greedy" for name in names)]
 
 
 @pytest.mark.slow
