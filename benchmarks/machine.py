@@ -17,6 +17,8 @@ AVX2_ENVIRONMENT = {
     "ONEDNN_MAX_CPU_ISA": "AVX2",
     # TensorFlow itself leaves oneDNN's operations off where there is neither VNNI nor AMX.
     "TF_ENABLE_ONEDNN_OPTS": "0",
+    # Compiled searches.
+    "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
     # MKL, which computes the float32 products of PyTorch and all products of CTranslate2.
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
     # PyTorch's own kernels, and those that torch.compile writes.

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from ..tensors import Tensor, last_size
 from ..tokenizers import Tokenizer
-from .executor import only_if
+from .executor import PackedTensors, only_if
 from .search import (
     Candidates,
     SearchedModel,
@@ -141,6 +141,8 @@ class CompiledSearch:
             fits &= tf.reduce_any(suffices)
             length = _smallest(lengths, suffices)
 
+            weights = PackedTensors([variable.value for variable in self._variables])
+
             def compiled() -> TokensAndScores:
                 missing = batch - num_rows
                 inputs = {
@@ -159,8 +161,7 @@ class CompiledSearch:
                         candidates, num_places(searched.candidates, batch * length)
                     )
                     inputs["num_candidates"] = tf.size(candidates)
-                weights = [variable.value for variable in self._variables]
-                token_ids, scores = self._function(n_best, inputs)(inputs, weights)
+                token_ids, scores = self._function(n_best, inputs)(inputs, weights.unpack())
                 token_ids = token_ids[:num_rows, :, :width]
                 room = width - tf.shape(token_ids)[2]
                 return tf.pad(token_ids, [[0, 0], [0, 0], [0, room]]), scores[:num_rows]
@@ -168,8 +169,13 @@ class CompiledSearch:
             def nothing() -> TokensAndScores:
                 return tf.zeros([num_rows, n_best, width], tf.int32), tf.zeros([num_rows, n_best])
 
+            def plain_with_weights() -> TokensAndScores:
+                values = list(zip(self._variables, weights.unpack(), strict=True))
+                with keras.StatelessScope(state_mapping=values):
+                    return plain()
+
             # The plain search must not be in a condition, see `only_if`.
-            return only_if(~fits, plain, tf.cond(fits, compiled, nothing))
+            return only_if(~fits, plain_with_weights, tf.cond(fits, compiled, nothing))
 
         return search_batch
 

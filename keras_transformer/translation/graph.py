@@ -181,8 +181,7 @@ class TranslationGraph:
 
     def compile_search(self, shapes: SearchShapes) -> None:
         """Compiles searches that are traced after this call for the given shapes."""
-        tables = {id(variable) for variable in self._candidate_tables}
-        variables = [variable for variable, _ in self._stored if id(variable) not in tables]
+        variables = [variable for variable, _ in self._stored]
         compiled = CompiledSearch(self._searched, variables, shapes)
         self._searched = self._searched._replace(compiled=compiled)
 
@@ -232,7 +231,7 @@ class TranslationGraph:
             if isinstance(stored, _Int8Matrix):
                 tensors.append((variable, stored.to_float()))
             else:
-                tensors.append((variable, tf.identity(stored)))
+                tensors.append((variable, tf.convert_to_tensor(stored)))
         return keras.StatelessScope(state_mapping=tensors)
 
     def search(
