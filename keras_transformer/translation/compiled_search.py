@@ -31,8 +31,6 @@ from .search import (
 _MOST_ADDED = 4096
 # A compiled search has room for all candidates of this many different source tokens.
 _LEAST_TOKENS_LISTED = 4
-# A request that needs more batches of the largest size than this is divided as in the plain search.
-_MOST_BATCHES = 4
 # Greater than any size.
 _NO_SIZE = 2**30
 
@@ -80,24 +78,6 @@ class CompiledSearch:
         self._variables = list(variables)
         self.shapes = shapes
         self._functions: dict[tuple[object, ...], Callable[..., TokensAndScores]] = {}
-
-    @property
-    def max_batch_size(self) -> int:
-        """The number of texts in the largest compiled batch."""
-        return max(self.shapes.batch_sizes)
-
-    def max_rows(self, num_texts: Tensor, otherwise: Tensor) -> Tensor:
-        """Returns the maximum number of texts in a batch.
-
-        Requests with many texts are not divided into compiled batches, because a large batch in the
-        plain search is faster than many small compiled batches.
-
-        Args:
-            num_texts: number of texts in the request.
-            otherwise: maximum number of texts in a batch of the plain search.
-        """
-        largest = self.max_batch_size
-        return tf.where(num_texts <= _MOST_BATCHES * largest, largest, otherwise)
 
     def with_fallback(
         self,

@@ -88,8 +88,8 @@ class PackedTensors:
 class BatchFunctions:
     """Functions of one batch that choose their executor when they run.
 
-    On a CPU, a function runs in the single-threaded executor. On other devices, it becomes a part
-    of the graph that calls it. All graphs that call a function share it.
+    On a CPU, a function runs in the single-threaded executor, and on other devices in the default
+    executor. All graphs that call a function share it.
 
     Args:
         variables: variables that the functions read. Their values are arguments of the functions,
@@ -151,15 +151,15 @@ class BatchFunctions:
             specs,
             [tf.TensorSpec(variable.shape, variable.value.dtype) for variable in self._variables],
         ]
-        # A function that is inlined would run in the executor of its caller.
-        attributes = {"_noinline": True}
-        single_threaded = tf.function(
-            with_weights,
+        # A function that is inlined would run in the executor of its caller. TensorFlow also
+        # optimizes inlined functions that never run.
+        options: dict[str, Any] = dict(
             input_signature=signature,
             autograph=False,
-            experimental_attributes=attributes,
+            experimental_attributes={"_noinline": True},
         )
-        default = tf.function(with_weights, input_signature=signature, autograph=False)
+        single_threaded = tf.function(with_weights, **options)
+        default = tf.function(with_weights, **options)
         # The single-threaded executor requires loops and conditions that were traced for it.
         with tf.experimental.function_executor_type(_SINGLE_THREADED):
             traced = single_threaded.get_concrete_function()

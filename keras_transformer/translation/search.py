@@ -228,9 +228,7 @@ def search_tokens(
     # Prefixes and sampling are not compiled, see docs/compiling.md.
     if prefix is not None or sampling is not None:
         compiled = None
-    max_rows = tf.maximum((num_texts + 1) // 2, MIN_TEXTS_PER_BATCH)
     if compiled is not None:
-        max_rows = compiled.max_rows(num_texts, otherwise=max_rows)
         with_fallback = compiled.with_fallback(source, max_lengths, n_best, placeholders, width)
 
     def search_rows(rows: Tensor) -> TokensAndScores:
@@ -244,16 +242,16 @@ def search_tokens(
             tf.cast(source.row_lengths(), tf.int32),
             searched.most_tokens(source),
             (tf.zeros([num_texts, n_best, width], tf.int32), tf.zeros([num_texts, n_best])),
-            max_rows=max_rows,
+            max_rows=tf.maximum((num_texts + 1) // 2, MIN_TEXTS_PER_BATCH),
             parallel_iterations=PARALLEL_SEARCHES,
         )
 
     if compiled is None:
         return search_all()
-    # A request that fits a compiled shape is a single batch. Without the loop over batches, it
-    # launches about half as many operations.
-    single_batch = tf.range(tf.where(num_texts <= compiled.max_batch_size, num_texts, 0))
-    return with_fallback(search_all, single_batch)
+    # A single text is a batch of its own. Without the loop over batches, it launches about half as
+    # many operations.
+    single_text = tf.range(tf.where(num_texts == 1, 1, 0))
+    return with_fallback(search_all, single_text)
 
 
 def _search_batch(

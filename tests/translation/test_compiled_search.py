@@ -85,10 +85,10 @@ def test_batches_that_fit_a_shape_do_not_use_the_plain_search(tiny_model_dir, mo
     translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=1))
     compiled = traced_search(translator, SearchShapes((16,), (1, 6)))
     short, long = "Anna sees a tree.", "Anna sees a tree. " * 6
-    for texts in ([short], [""], [short] * 3, [short] * 6, [short] * 24):
+    for texts in ([short], [""], [short] * 3, [short] * 6):
         compiled(tf.constant(texts))
-    # Too long, less than half of six texts, and so many that large batches are faster.
-    for texts in ([long], [short] * 2, [short] * 25):
+    # Too long, less than half of six texts, and more than six.
+    for texts in ([long], [short] * 2, [short] * 7):
         with pytest.raises(tf.errors.InvalidArgumentError, match="plain"):
             compiled(tf.constant(texts))
 
@@ -108,6 +108,13 @@ def test_a_long_list_of_candidates_uses_a_longer_shape(tiny_model_dir, monkeypat
     np.testing.assert_array_equal(token_ids, expected_ids)
     with pytest.raises(tf.errors.InvalidArgumentError, match="plain"):
         traced_search(translator, SearchShapes((num_added - 1,), (1,)))(tf.constant(text))
+
+
+def test_a_request_has_the_candidates_of_the_plain_search(tiny_model_dir):
+    # The texts of a batch share their candidates, so the batches must be those of the plain search.
+    translator = with_shortlist(Translator.load(tiny_model_dir, DecodingConfig(beam_size=1)))
+    requests = [random_texts(number, number, most_words=8) for number in (2, 3, 4)]
+    assert_same(translator, SearchShapes((16,), (1,)), requests)
 
 
 def test_the_mean_number_of_tokens_that_a_source_token_adds():
