@@ -113,9 +113,10 @@ ONE_PER_LINE = (
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
 # Options that need --compile.
 SEARCH_SHAPES = ("compile_lengths", "compile_batches")
-# Limits for compiled shapes, because every batch is padded to its shape.
+# Limits for compiled shapes. Every batch is padded to its shape. A search divides requests of up to
+# 32 texts into batches of up to 16.
 _MAX_COMPILED_LENGTH = 1024
-_MAX_COMPILED_BATCH = 256
+_MAX_COMPILED_BATCH = 16
 
 
 def _is_file(path: str) -> bool:
@@ -233,7 +234,8 @@ class Parser(argparse.ArgumentParser):
         )
         self.add_option("--compile-lengths", length, "N", help, type=int, nargs="+")
         help = (
-            "batch sizes for --compile, in texts; batches are padded to the next size (default: 1)"
+            "batch sizes for --compile, up to 16 texts; batches are padded to the next size "
+            "(default: 1)"
         )
         self.add_option("--compile-batches", batch, "N", help, type=int, nargs="+")
 

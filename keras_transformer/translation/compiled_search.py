@@ -2,8 +2,8 @@
 
 A search step launches more than a hundred small operations, and launching them takes longer than
 computing them. A compiled search is launched only once. Its tensor shapes are fixed, so each batch
-is padded to a compiled shape. A batch that is larger than every compiled shape, or that would fill
-less than half of one, uses the plain search.
+is padded to a compiled shape. A batch that fits no shape, or that would fill less than half of one,
+uses the plain search.
 """
 
 import math
@@ -89,16 +89,18 @@ class CompiledSearch:
     ) -> Callable[[PlainSearch, Tensor], TokensAndScores]:
         """Returns a function that runs the compiled search, or another one if no shape fits.
 
-        The function accepts a plain search, which it calls without arguments inside a branch, and
+        The function accepts a plain search, which it calls without arguments inside `only_if`, and
         the rows of a batch, int32 (n,). Both searches return tokens, padded to `width`, and scores.
+        Without rows, it runs the plain search.
 
         Args:
             source: see `search_tokens`, also for `max_lengths`, `n_best` and `placeholders`.
             width: int32 (). Length to which the tokens of all batches are padded.
         """
         searched = self._searched
-        lengths = tf.constant(sorted(self.shapes.lengths), tf.int32)
-        batch_sizes = tf.constant(sorted(self.shapes.batch_sizes), tf.int32)
+        lengths = tf.constant(self.shapes.lengths, tf.int32)
+        batch_sizes = tf.constant(self.shapes.batch_sizes, tf.int32)
+        weights = PackedTensors([variable.value for variable in self._variables])
 
         def search_batch(plain: PlainSearch, rows: Tensor) -> TokensAndScores:
             num_rows = tf.size(rows)
@@ -120,8 +122,6 @@ class CompiledSearch:
                 suffices &= num_places(searched.candidates, batch * lengths) >= tf.size(candidates)
             fits &= tf.reduce_any(suffices)
             length = _smallest(lengths, suffices)
-
-            weights = PackedTensors([variable.value for variable in self._variables])
 
             def compiled() -> TokensAndScores:
                 missing = batch - num_rows
@@ -154,7 +154,8 @@ class CompiledSearch:
                 with keras.StatelessScope(state_mapping=values):
                     return plain()
 
-            # The plain search must not be in a condition, see `only_if`.
+            # A compiled search is a single operation, which may be in a condition. The plain search
+            # must not be in one, see `only_if`.
             return only_if(~fits, plain_with_weights, tf.cond(fits, compiled, nothing))
 
         return search_batch

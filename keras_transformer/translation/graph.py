@@ -187,8 +187,12 @@ class TranslationGraph:
 
     @contextlib.contextmanager
     def compiled(self, shapes: SearchShapes | None) -> Iterator[None]:
-        """Compiles searches that are traced in the block for the given shapes, if any."""
+        """Compiles searches that are traced in the block for the given shapes.
+
+        Without shapes, they are not compiled, even after a call of `compile_search`.
+        """
         searched = self._searched
+        self._searched = searched._replace(compiled=None)
         if shapes is not None:
             self.compile_search(shapes)
         try:

@@ -33,7 +33,7 @@ POSITIONS_PER_BATCH = 4096
 # Maximum number of batches of a request that run in parallel. Most operations of a search are too
 # small to use several cores.
 PARALLEL_SEARCHES = 4
-# Requests are divided in half to use two cores, unless batches would have fewer texts than this.
+# Requests with more texts than this are divided into at least two batches, to use two cores.
 MIN_TEXTS_PER_BATCH = 16
 # Token ids for the values of `decoding.forbidden_tokens`.
 _FORBIDDEN_IDS: dict[str, tuple[int, ...]] = {
@@ -248,9 +248,9 @@ def search_tokens(
 
     if compiled is None:
         return search_all()
-    # A single text is a batch of its own. Without the loop over batches, it launches about half as
-    # many operations.
-    single_text = tf.range(tf.where(num_texts == 1, 1, 0))
+    # A single text is a batch of its own. Without the loop over batches, a compiled search of it
+    # launches about half as many operations.
+    single_text = tf.range(tf.cast(num_texts == 1, tf.int32))
     return with_fallback(search_all, single_text)
 
 

@@ -21,7 +21,13 @@ from ..tokenizers.text_codec import Side, TextCodec
 from .compiled_search import SearchShapes
 from .documents import TranslatedDocument
 from .graph import ALIGNMENT_LAYER, TokenScores, TranslationGraph
-from .search import Candidates, Sampling, TranslationModel, Translations
+from .search import (
+    MIN_TEXTS_PER_BATCH,
+    Candidates,
+    Sampling,
+    TranslationModel,
+    Translations,
+)
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -272,16 +278,17 @@ class Translator:
         Args:
             lengths: numbers of tokens in a text, including the end token. Texts are padded to the
                 next length. Defaults to (16, 24, 32, 48, 64).
-            batch_sizes: numbers of texts that are translated together. Batches are padded to the
-                next size. Defaults to (1,).
+            batch_sizes: numbers of texts that are translated together, at most 16. Batches are
+                padded to the next size. Defaults to (1,).
 
         Raises:
-            ConfigError: If a size is not positive.
+            ConfigError: If a size is not positive, or a batch size is more than 16.
         """
-        for name, sizes in (("lengths", lengths), ("batch_sizes", batch_sizes)):
+        limits = {"lengths": None, "batch_sizes": MIN_TEXTS_PER_BATCH}
+        for (name, limit), sizes in zip(limits.items(), (lengths, batch_sizes), strict=True):
             require(len(sizes) > 0, name, "at least one size", sizes)
             for place, size in enumerate(sizes):
-                integer(f"{name}[{place}]", size, at_least=1)
+                integer(f"{name}[{place}]", size, at_least=1, at_most=limit)
         shapes = SearchShapes(tuple(lengths), tuple(batch_sizes))
         self.graph.compile_search(shapes.up_to(self.model.config.max_length))
         self._traced.clear()

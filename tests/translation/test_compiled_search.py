@@ -11,6 +11,8 @@ from test_shortlist import random_shortlist
 from keras_transformer import Translator
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import ConfigError
+from keras_transformer.export.servable import Servable
+from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.model_dir.shortlist_file import Shortlist
 from keras_transformer.translation import search as search_module
 from keras_transformer.translation.compiled_search import SearchShapes
@@ -138,11 +140,20 @@ def test_a_translator_compiles_from_now_on(tiny_model_dir):
     assert any("_XlaMustCompile" in function.attr for function in functions_of(graph))
 
 
+def test_an_export_without_shapes_compiles_nothing(tiny_model_dir):
+    translator = Translator.load(tiny_model_dir)
+    translator.compile_search([16])
+    servable = Servable(translator, {"translate": SIGNATURES["translate"]})
+    functions = functions_of(servable.functions["translate"].graph)
+    assert functions and not any("_XlaMustCompile" in function.attr for function in functions)
+
+
 @pytest.mark.parametrize(
     ("lengths", "batch_sizes", "message"),
     [
         ([], [1], "lengths must be at least one size; received lengths=[]"),
         ([16, 0], [1], "lengths[1] must be at least 1; received lengths[1]=0"),
+        ([16], [17], "batch_sizes[0] must be at most 16; received batch_sizes[0]=17"),
         ([16], [1, 2.5], "batch_sizes[1] must be of type int; received batch_sizes[1]=2.5"),
     ],
 )
