@@ -26,6 +26,12 @@ export PATH="$BIN:$PATH" PYTHONPATH="$ROOT"
 server=
 trap 'kill $server 2> /dev/null || true' EXIT
 
+# The next server needs its port.
+stop_server() {
+    kill $server 2> /dev/null || true
+    while test "$server" && kill -0 $server 2> /dev/null; do sleep 0.1; done
+}
+
 keras-transformer() {
     case "$1 $*" in
     # A few updates of a small model.
@@ -36,7 +42,7 @@ keras-transformer() {
         tokenizer.vocab_size=500 training.steps=2 training.validate_every=1 training.consistency=0 ;;
     # In the background, from when it answers until another server begins or the page ends.
     serve*)
-        kill $server 2> /dev/null || true
+        stop_server
         exec {answer}< <(command keras-transformer "$@" --port "$PORT")
         server=$!
         read -r -u "$answer"
@@ -63,7 +69,7 @@ curl() {
 docker() {
     case "$1" in
     run) tensorflow_model_server "$1" --model_name=en-de --model_base_path=servable/en-de ;;
-    rm) ;;
+    rm) stop_server ;;
     *) false ;;
     esac
 }
