@@ -202,6 +202,19 @@ def servable(tiny_model_dir, tmp_path_factory):
     return made_once("servable", make, tmp_path_factory) / "1"
 
 
+@pytest.fixture(scope="session")
+def compiled_servable(tiny_model_dir, tmp_path_factory):
+    """Path of version 1 of a SavedModel of the same model, which compiles the search of one short
+    text."""
+
+    def make(folder):
+        shapes = ["--compile", "--compile-lengths", "16", "--compile-batches", "1"]
+        options = ["--signatures", "translate", "score", "--no-verify", *shapes]
+        main(["export", "--model-dir", str(tiny_model_dir), "--output", str(folder), *options])
+
+    return made_once("compiled", make, tmp_path_factory) / "1"
+
+
 def made_once(name, make, tmp_path_factory):
     """A copy of a folder that the first process makes which needs it, for all others, also later,
     of the same code."""

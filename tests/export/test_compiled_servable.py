@@ -23,18 +23,8 @@ SHORT = "Anna sees a tree."
 LONG = "the dog buys two apples. Zoë paints the bridge. my sister sees a tree. Anna greets Zoë."
 
 
-@pytest.fixture(scope="module")
-def compiled(tiny_model_dir, tmp_path_factory):
-    """Path of a SavedModel that compiles the search of one short text."""
-    path = tmp_path_factory.mktemp("compiled")
-    shapes = ["--compile", "--compile-lengths", "16", "--compile-batches", "1"]
-    options = ["--signatures", "translate", "score", "--no-verify", *shapes]
-    main(["export", "--model-dir", str(tiny_model_dir), "--output", str(path), *options])
-    return path / "1"
-
-
-def test_answers_are_those_of_a_plain_search(compiled, servable):
-    sessions = [SavedModelSession(path) for path in (compiled, servable)]
+def test_answers_are_those_of_a_plain_search(compiled_servable, servable):
+    sessions = [SavedModelSession(path) for path in (compiled_servable, servable)]
     for texts in ([SHORT], [LONG], [""], [SHORT, LONG, ""], []):
         answer, expected = (session("translate", {"text": texts}) for session in sessions)
         assert list(answer["text"]) == list(expected["text"])
@@ -43,8 +33,8 @@ def test_answers_are_those_of_a_plain_search(compiled, servable):
         session.close()
 
 
-def test_sixteen_clients_at_once_get_the_answers_of_one(compiled):
-    session = SavedModelSession(compiled)
+def test_sixteen_clients_at_once_get_the_answers_of_one(compiled_servable):
+    session = SavedModelSession(compiled_servable)
     requests = [[text] for text in random_texts(5, 48, most_words=24)]
     requests += [random_texts(6, number, most_words=8) for number in (2, 3, 5, 0)]
 
@@ -62,20 +52,20 @@ def test_sixteen_clients_at_once_get_the_answers_of_one(compiled):
 @pytest.mark.slow
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_a_compiled_search_runs_with_the_executor_for_low_latency(
-    compiled, tiny_model_dir, num_threads
+    compiled_servable, tiny_model_dir, num_threads
 ):
     config = tf.compat.v1.ConfigProto(
         inter_op_parallelism_threads=num_threads, use_per_session_threads=True
     )
     config.experimental.executor_type = "SINGLE_THREADED_EXECUTOR"
-    session = SavedModelSession(compiled, config)
+    session = SavedModelSession(compiled_servable, config)
     (text,) = session("translate", {"text": [SHORT]})["text"]
     assert [text.decode()] == Translator.load(tiny_model_dir)([SHORT])
     session.close()
 
 
-def test_a_server_warms_up_each_shape(compiled, tiny_model_dir):
-    requests = [log.predict_log.request for log in read_warmup_requests(compiled)]
+def test_a_server_warms_up_each_shape(compiled_servable, tiny_model_dir):
+    requests = [log.predict_log.request for log in read_warmup_requests(compiled_servable)]
     texts = [
         [text.decode() for text in request.inputs["text"].string_val]
         for request in requests
@@ -85,8 +75,8 @@ def test_a_server_warms_up_each_shape(compiled, tiny_model_dir):
     assert Translator.load(tiny_model_dir).num_tokens([text])[0] == 16
 
 
-def test_the_card_names_the_flag_of_the_server(compiled):
-    card = (compiled / "assets.extra" / "README.md").read_text()
+def test_the_card_names_the_flag_of_the_server(compiled_servable):
+    card = (compiled_servable / "assets.extra" / "README.md").read_text()
     (row,) = re.findall(r"\| Compiled searches \| (.*) \|", card)
     assert row.startswith("batch sizes 1, padded to 16 source tokens;")
     assert XLA_FLAG in row and "XLA compilation disabled" in row
@@ -105,7 +95,9 @@ def test_shapes_need_the_option(fails, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_server_compiles_before_it_answers(compiled, tiny_model_dir, monkeypatch, capsys):
+def test_a_server_compiles_before_it_answers(
+    compiled_servable, tiny_model_dir, monkeypatch, capsys
+):
     apis = []
 
     def keep(api, port):
@@ -119,7 +111,7 @@ def test_a_server_compiles_before_it_answers(compiled, tiny_model_dir, monkeypat
 
     monkeypatch.setattr(server, "make_server", keep)
     of_model_dir = ["--model-dir", str(tiny_model_dir), "--precision", "float32"]
-    assert "compiled the search, with" in log_of_serve("--servable", str(compiled))
+    assert "compiled the search, with" in log_of_serve("--servable", str(compiled_servable))
     shapes = ["--compile", "--compile-lengths", "16"]
     assert "compiled the search, with" in log_of_serve(*of_model_dir, *shapes)
     assert "compiled" not in log_of_serve(*of_model_dir)
@@ -130,8 +122,8 @@ def test_a_server_compiles_before_it_answers(compiled, tiny_model_dir, monkeypat
 
 
 @pytest.mark.parametrize("damage", ["truncated", "zeros"])
-def test_damaged_warm_up_requests_end_in_one_line(compiled, fails, tmp_path, damage):
-    shutil.copytree(compiled, tmp_path / "1")
+def test_damaged_warm_up_requests_end_in_one_line(compiled_servable, fails, tmp_path, damage):
+    shutil.copytree(compiled_servable, tmp_path / "1")
     path = tmp_path / "1" / "assets.extra" / "tf_serving_warmup_requests"
     content = path.read_bytes()
     path.write_bytes(content[:-5] if damage == "truncated" else bytes(len(content)))

@@ -14,7 +14,6 @@ from session_mode import SavedModelSession
 from tensorflow.core.protobuf import saved_model_pb2
 from test_servable import CHECKOUT, MIXED, ORDINARY, read_meta_graph
 
-from keras_transformer.commands.main import main
 from keras_transformer.translation.executor import only_if
 
 SINGLE_THREADED = b"SINGLE_THREADED_EXECUTOR"
@@ -38,16 +37,6 @@ with concurrent.futures.ThreadPoolExecutor(6) as clients:
     assert list(clients.map(answer, requests * 4)) == answers * 4
 print(json.dumps(answers))
 """
-
-
-@pytest.fixture(scope="module")
-def compiled(tiny_model_dir, tmp_path_factory):
-    """Path of a SavedModel that compiles the search of one short text."""
-    path = tmp_path_factory.mktemp("compiled")
-    shapes = ["--compile", "--compile-lengths", "16", "--compile-batches", "1"]
-    options = ["--signatures", "translate", "score", "--no-verify", *shapes]
-    main(["export", "--model-dir", str(tiny_model_dir), "--output", str(path), *options])
-    return path / "1"
 
 
 def call_nodes(functions):
@@ -157,7 +146,7 @@ def test_only_if_returns_other_results_or_calls_the_function(condition):
 @pytest.mark.slow
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("executor", ["", SINGLE_THREADED.decode()])
-@pytest.mark.parametrize("kind", ["servable", "compiled"])
+@pytest.mark.parametrize("kind", ["servable", "compiled_servable"])
 def test_no_setting_of_a_session_makes_a_request_wait_forever(
     request, translator, kind, executor, num_threads
 ):
