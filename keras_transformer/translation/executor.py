@@ -28,10 +28,10 @@ def is_on_cpu() -> Tensor:
 def only_if(condition: Tensor, function: Callable[[], Results], otherwise: Results) -> Results:
     """Returns `function()` if the condition is true, otherwise `otherwise`.
 
-    This is a loop of at most one step, because the single-threaded executor runs a loop in its own
-    thread, but runs a condition in another thread, for which it waits. A session that uses this
-    executor for the whole graph would wait forever if a function were called in a condition, and
-    all threads were waiting.
+    This is a loop of at most one step instead of a condition. A session may use the single-threaded
+    executor for its whole graph. That executor runs a loop in its own thread, but it runs a
+    condition in another thread and waits for it. If all threads waited like this, the session would
+    hang.
 
     Args:
         condition: bool ().

@@ -284,11 +284,13 @@ class Translator:
         Raises:
             ConfigError: If a size is not positive, or a batch size is more than 16.
         """
-        limits = {"lengths": None, "batch_sizes": MIN_TEXTS_PER_BATCH}
-        for (name, limit), sizes in zip(limits.items(), (lengths, batch_sizes), strict=True):
+        for name, sizes, at_most in (
+            ("lengths", lengths, None),
+            ("batch_sizes", batch_sizes, MIN_TEXTS_PER_BATCH),
+        ):
             require(len(sizes) > 0, name, "at least one size", sizes)
             for place, size in enumerate(sizes):
-                integer(f"{name}[{place}]", size, at_least=1, at_most=limit)
+                integer(f"{name}[{place}]", size, at_least=1, at_most=at_most)
         shapes = SearchShapes(tuple(lengths), tuple(batch_sizes))
         self.graph.compile_search(shapes.up_to(self.model.config.max_length))
         self._traced.clear()

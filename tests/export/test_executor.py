@@ -19,7 +19,7 @@ from keras_transformer.translation.executor import only_if
 SINGLE_THREADED = b"SINGLE_THREADED_EXECUTOR"
 LOOPS_AND_CONDITIONS = {"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"}
 
-# The pools of threads are those of the first session of a process.
+# The first session of a process creates the thread pools for all later sessions.
 PROCESS = """
 import concurrent.futures, json, sys
 sys.path.insert(0, sys.argv[1])

@@ -113,7 +113,7 @@ def test_a_long_list_of_candidates_uses_a_longer_shape(tiny_model_dir, monkeypat
 
 
 def test_a_request_has_the_candidates_of_the_plain_search(tiny_model_dir):
-    # The texts of a batch share their candidates, so the batches must be those of the plain search.
+    # All texts of a batch share one list, so both searches have to form the same batches.
     translator = with_shortlist(Translator.load(tiny_model_dir, DecodingConfig(beam_size=1)))
     requests = [random_texts(number, number, most_words=8) for number in (2, 3, 4)]
     assert_same(translator, SearchShapes((16,), (1,)), requests)

@@ -51,7 +51,7 @@ def config_of(*overrides):
 
 
 class Start:
-    """What a start does with the training text: the cache of a model directory, and its uses."""
+    """Starts trainings in a model directory, and counts how often they tokenize the text."""
 
     def __init__(self, tokenizers, model_dir):
         self.tokenizers = tokenizers
