@@ -14,7 +14,7 @@ from ..tensors import Dimension, Tensor, reshape_inferring
 from .constraints import NO_CONSTRAINTS, Constraints, History, is_any_of
 from .continuations import continuations, stable_top_k
 from .protocol import Hypotheses, State, Step
-from .search_loop import check_search_arguments, extend_until_finished
+from .search_loop import Growth, check_search_arguments, extend_until_finished
 
 IMPOSSIBLE = -math.inf
 
@@ -56,6 +56,7 @@ def beam_search(
     n_best: int = 1,
     constraints: Constraints = NO_CONSTRAINTS,
     drop_finished: bool = False,
+    growth: Growth | None = None,
 ) -> Hypotheses:
     """Searches for the sequences with the highest `log P / ((5 + length) / 6) ** length_penalty`.
 
@@ -85,6 +86,9 @@ def beam_search(
         drop_finished: whether to remove finished sequences from the batch. This requires a backend
             on which shapes can change in a loop: TensorFlow, with an unknown batch size. Defaults
             to False.
+        growth: how the state grows if it has room for only the first steps. Not supported with
+            `drop_finished`. Defaults to None: the state has room for all steps, or every step makes
+            room for itself.
 
     Returns:
         `Hypotheses`.
@@ -194,6 +198,7 @@ def beam_search(
         active,
         record,
         drop_finished,
+        growth,
     )
     token_ids = constraints.token_at(_read_back(record, num_steps, ends, max_length))
     return Hypotheses(token_ids, ends[..., 0], scores)

@@ -7,6 +7,7 @@ from ..gather import first_maximum
 from ..tensors import Dimension, Tensor
 from .constraints import NO_CONSTRAINTS, Constraints
 from .protocol import Hypotheses, State, Step
+from .search_loop import Growth
 from .single_hypothesis import SingleHypothesisSearch
 
 
@@ -20,6 +21,7 @@ def greedy_search(
     end_id: int | Sequence[int],
     constraints: Constraints = NO_CONSTRAINTS,
     drop_finished: bool = False,
+    growth: Growth | None = None,
 ) -> Hypotheses:
     """Chooses the most probable token at each step until the end token or the maximum length.
 
@@ -40,7 +42,7 @@ def greedy_search(
         [2, 1, 0, 0, 0]
     """
     search = SingleHypothesisSearch(step, max_lengths, max_length, start_id, end_id, constraints)
-    return search.run(choose_most_probable, state, drop_finished)
+    return search.run(choose_most_probable, state, drop_finished, growth)
 
 
 def choose_most_probable(

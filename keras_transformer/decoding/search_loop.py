@@ -1,12 +1,12 @@
 """Common parts of all searches: argument checks, and a loop that can drop finished sequences.
 
 A search keeps its data about active (unfinished) sequences in a NamedTuple of tensors with one row
-per sequence. The loop uses two of its fields: `rows`, the indices of these sequences in the batch,
-and `results`, their results.
+per sequence. The loop uses three of its fields: `rows`, the indices of these sequences in the
+batch, `results`, their results, and `state`, the state of the step function.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, cast
 
 from keras import ops, tree
 
@@ -59,6 +59,20 @@ def check_search_arguments(
     return limits, max_length, constraints.place_of(start_ids), end_ids
 
 
+class Growth(NamedTuple):
+    """How a state with room for only the first steps grows.
+
+    A step reads all of a state's room, so the first steps are faster with a smaller state.
+
+    Attributes:
+        first_steps: number of steps that the state has room for.
+        grow: function that returns a state with room for all steps.
+    """
+
+    first_steps: Dimension
+    grow: Callable[[Any], Any]
+
+
 class ActiveRows(Protocol):
     """A search's data about its active sequences."""
 
@@ -66,6 +80,8 @@ class ActiveRows(Protocol):
     def rows(self) -> Annotated[Tensor, "int32 (n,)"]: ...
     @property
     def results(self) -> tuple[Tensor, ...]: ...
+    @property
+    def state(self) -> Any: ...
 
 
 Active = TypeVar("Active", bound=ActiveRows)
@@ -77,6 +93,7 @@ def extend_until_finished(
     active: Active,
     record: Annotated[Tensor, "int32 (number of steps, batch, ...)"],
     drop_finished: bool,
+    growth: Growth | None,
 ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
     """Extends all sequences by one token per step until all are finished.
 
@@ -88,6 +105,7 @@ def extend_until_finished(
         record: tensor to which the data of each step is written.
         drop_finished: whether to remove the rows of finished sequences, which changes shapes. Rows
             are removed once an eighth of them are finished; removing fewer rows would not pay off.
+        growth: see `beam_search`.
 
     Returns:
         A tuple of the number of steps, the record, and the results of all sequences.
@@ -98,12 +116,22 @@ def extend_until_finished(
         at = ops.stack([ops.full_like(active.rows, position), active.rows], axis=-1)  # (n, 2)
         return position + 1, ops.scatter_update(record, at, newest), active
 
-    start = ops.zeros((), "int32")
+    position = ops.zeros((), "int32")
+    if growth is not None:
+        require(not drop_finished, "drop_finished", "False with growth", drop_finished)
+        position, record, active = ops.while_loop(
+            lambda position, record, active: (
+                (position < growth.first_steps) & ops.any(is_unfinished(active))
+            ),
+            step,
+            (position, record, active),
+        )
+        active = cast(Any, active)._replace(state=growth.grow(active.state))
     if not drop_finished:
         num_steps, record, active = ops.while_loop(
             lambda position, record, active: ops.any(is_unfinished(active)),
             step,
-            (start, record, active),
+            (position, record, active),
         )
         return num_steps, record, active.results
 
@@ -130,6 +158,6 @@ def extend_until_finished(
     num_steps, record, _, results = ops.while_loop(
         lambda position, record, active, results: ops.shape(active.rows)[0] > 0,
         steps,
-        (start, record, active, active.results),
+        (position, record, active, active.results),
     )
     return num_steps, record, results

@@ -11,7 +11,7 @@ from ..gather import gather_in_rows
 from ..tensors import Dimension, Tensor
 from .constraints import Constraints, History, is_any_of
 from .protocol import Hypotheses, State, Step
-from .search_loop import check_search_arguments, extend_until_finished
+from .search_loop import Growth, check_search_arguments, extend_until_finished
 
 # A function that returns the next tokens, int32 (n, 1), given the position of the newest tokens,
 # int32 (), their row numbers in the batch, int32 (n,), and the allowed logits, float32 (n, 1,
@@ -115,7 +115,13 @@ class SingleHypothesisSearch(Generic[State]):
         )
         return active, token_ids
 
-    def run(self, choose: Choose, state: State, drop_finished: bool) -> Hypotheses:
+    def run(
+        self,
+        choose: Choose,
+        state: State,
+        drop_finished: bool,
+        growth: Growth | None = None,
+    ) -> Hypotheses:
         """Extends all sequences until they are finished. See `beam_search`."""
         record = ops.zeros((self._max_length, self.batch_size, 1), "int32")
         _, record, (lengths, scores) = extend_until_finished(
@@ -124,6 +130,7 @@ class SingleHypothesisSearch(Generic[State]):
             self.start(state),
             record,
             drop_finished,
+            growth,
         )
         is_possible = scores > -math.inf
         lengths = ops.where(is_possible, lengths, 0)

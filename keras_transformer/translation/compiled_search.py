@@ -6,6 +6,7 @@ is padded to a compiled shape. A batch that fits no shape, or that would fill le
 uses the plain search.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple
@@ -13,7 +14,10 @@ from typing import Annotated, Any, NamedTuple
 import keras
 import numpy as np
 import tensorflow as tf
+from keras import ops
 
+from ..decoding.protocol import Step
+from ..decoding.search_loop import Growth
 from ..tensors import Tensor, last_size
 from ..tokenizers import Tokenizer
 from .executor import PackedTensors, only_if
@@ -217,15 +221,19 @@ class CompiledSearch:
             options["candidates"] = candidates
         if searched.output_projection is not None:
             options["output_projection"] = searched.output_projection
-        max_length = self._most_tokens(tf.shape(inputs["source"])[1])
+        length = tf.shape(inputs["source"])[1]
+        max_length = self._most_tokens(length)
+
+        def start(num_steps: Tensor) -> tuple[Step[Any], Any]:
+            return searched.model.start_decoding(
+                inputs["source"], searched.decoding.beam_size, max_length=num_steps, **options
+            )
+
         values = list(zip(self._variables, weights, strict=True))
         with keras.StatelessScope(state_mapping=values):
-            step, state = searched.model.start_decoding(
-                inputs["source"],
-                searched.decoding.beam_size,
-                max_length=max_length,
-                **options,
-            )
+            # Few translations are much longer than their sources, so start with a small state.
+            step, state = start(length)
+            _, full_state = start(max_length)
             if candidates is not None:
                 step = self._forbid_fillers(step, inputs)
             hypotheses = search_hypotheses(
@@ -240,6 +248,7 @@ class CompiledSearch:
                 constraints=constraints_of(
                     searched.decoding, inputs.get("placeholders"), candidates
                 ),
+                growth=Growth(length, functools.partial(_with_first_entries, full_state)),
             )
         return hypotheses.token_ids, hypotheses.scores
 
@@ -257,6 +266,15 @@ class CompiledSearch:
             return logits + tf.cast(forbidden, logits.dtype), state
 
         return masked
+
+
+def _with_first_entries(full_state: Any, state: Any) -> Any:
+    """Returns a state with room for all steps and the entries of a smaller state."""
+    return tf.nest.map_structure(
+        lambda tensor, entries: ops.slice_update(tensor, [0] * len(tensor.shape), entries),
+        full_state,
+        state,
+    )
 
 
 def _smallest(sizes: Tensor, suffices: Tensor) -> Tensor:

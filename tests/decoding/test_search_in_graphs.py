@@ -24,6 +24,9 @@ from searches_in_python import (
 )
 
 from keras_transformer.decoding import beam_search, greedy_search
+from keras_transformer.decoding.search_loop import Growth
+from keras_transformer.errors import ConfigError
+from keras_transformer.gather import gather_in_rows
 
 
 def compiled(function, batch):
@@ -61,6 +64,54 @@ def test_a_compiled_search_equals_a_plain_one(batch):
         assert len(expected.scores) == batch
         for compiled_function in compiled(function, batch):
             assert_same(compiled_function(tables, max_lengths), expected)
+
+
+@pytest.mark.parametrize("first_steps", [0, 1, 3, 9])
+def test_a_state_may_grow_after_the_first_steps(first_steps):
+    """The state holds every hypothesis's tokens, and the logits depend on all of them."""
+    tables = ops.convert_to_tensor(np.random.default_rng(71).normal(size=(10, 7, 7)), "float32")
+
+    def step(token_ids, parents, position, tokens):
+        room = tokens.shape[2]
+        tokens = gather_in_rows(tokens, parents)
+        tokens = ops.where(np.arange(room) == position, token_ids[..., None], tokens)
+        logits = ops.zeros((*token_ids.shape, 7))
+        for i in range(room):
+            logits += ops.where(i <= position, ops.take(tables[i], tokens[..., i], axis=0), 0.0)
+        return logits, tokens
+
+    def tokens(room, beam_size):
+        return ops.zeros((3, beam_size, room), "int32")
+
+    def results(room, **options):
+        limits = dict(max_length=9, start_id=START, end_id=END, **options)
+        max_lengths = [9, 4, 0]
+        return [
+            beam_search(step, tokens(room, 3), max_lengths, beam_size=3, **limits),
+            greedy_search(step, tokens(room, 1), max_lengths, **limits),
+        ]
+
+    room = ((0, 0), (0, 0), (0, 10 - first_steps))
+    growth = Growth(first_steps, lambda state: ops.pad(state, room))
+    grown, expected = results(first_steps, growth=growth), results(10)
+    for actual, hypotheses in zip(grown, expected, strict=True):
+        assert_same(actual, hypotheses)
+
+
+def test_a_search_that_drops_sequences_has_no_growth():
+    growth = Growth(1, lambda state: state)
+    message = "drop_finished must be False with growth; received drop_finished=True"
+    with pytest.raises(ConfigError, match=message):
+        greedy_search(
+            step,
+            initial_state(random_tables(73, 2, 5), 1),
+            [4, 4],
+            max_length=4,
+            start_id=START,
+            end_id=END,
+            drop_finished=True,
+            growth=growth,
+        )
 
 
 if keras.backend.backend() == "tensorflow":
