@@ -16,10 +16,12 @@ from .greedy_search import greedy_search
 from .logits_processor import LogitsProcessor
 from .protocol import Decodable, Hypotheses, Step
 from .sampling import sample
+from .search_loop import Growth
 
 __all__ = [
     "Constraints",
     "Decodable",
+    "Growth",
     "Hypotheses",
     "LogitsProcessor",
     "Step",

@@ -25,9 +25,10 @@ class Step(Protocol[State]):
 
     Returns:
         A tuple of the logits of the token after `token_ids`, where -inf forbids a token, and the
-        next state. The state keeps its structure and shapes from step to step. If the search drops
-        finished sequences, every tensor in the state must have one row per sequence: the search
-        removes rows between steps, and other sizes may change.
+        next state. The state keeps its structure and shapes from step to step; with `Growth`, the
+        shapes change once. If the search drops finished sequences, every tensor in the state must
+        have one row per sequence: the search removes rows between steps, and other sizes may
+        change.
     """
 
     def __call__(

@@ -62,14 +62,15 @@ def check_search_arguments(
 class Growth(NamedTuple):
     """How a state with room for only the first steps grows.
 
-    A step reads all of a state's room, so the first steps are faster with a smaller state.
+    Each step attends to the whole cache, including entries that are not written yet, so the first
+    steps are faster with a smaller state.
 
     Attributes:
-        first_steps: number of steps that the state has room for.
+        num_first_steps: number of steps that the state has room for.
         grow: function that returns a state with room for all steps.
     """
 
-    first_steps: Dimension
+    num_first_steps: Dimension
     grow: Callable[[Any], Any]
 
 
@@ -121,7 +122,7 @@ def extend_until_finished(
         require(not drop_finished, "drop_finished", "False with growth", drop_finished)
         position, record, active = ops.while_loop(
             lambda position, record, active: (
-                (position < growth.first_steps) & ops.any(is_unfinished(active))
+                (position < growth.num_first_steps) & ops.any(is_unfinished(active))
             ),
             step,
             (position, record, active),

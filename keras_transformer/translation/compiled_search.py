@@ -16,8 +16,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from ..decoding.protocol import Step
-from ..decoding.search_loop import Growth
+from ..decoding import Growth, Step
 from ..tensors import Tensor, last_size
 from ..tokenizers import Tokenizer
 from .executor import PackedTensors, only_if
@@ -231,7 +230,8 @@ class CompiledSearch:
 
         values = list(zip(self._variables, weights, strict=True))
         with keras.StatelessScope(state_mapping=values):
-            # Few translations are much longer than their sources, so start with a small state.
+            # Few translations are much longer than their sources, so start with a small state. XLA
+            # merges the equal computations of both states.
             step, state = start(length)
             _, full_state = start(max_length)
             if candidates is not None:
@@ -248,7 +248,7 @@ class CompiledSearch:
                 constraints=constraints_of(
                     searched.decoding, inputs.get("placeholders"), candidates
                 ),
-                growth=Growth(length, functools.partial(_with_first_entries, full_state)),
+                growth=Growth(length, functools.partial(_with_values_of, full_state)),
             )
         return hypotheses.token_ids, hypotheses.scores
 
@@ -268,10 +268,10 @@ class CompiledSearch:
         return masked
 
 
-def _with_first_entries(full_state: Any, state: Any) -> Any:
-    """Returns a state with room for all steps and the entries of a smaller state."""
+def _with_values_of(full_state: Any, state: Any) -> Any:
+    """Returns a state with room for all steps and the values of a smaller state."""
     return tf.nest.map_structure(
-        lambda tensor, entries: ops.slice_update(tensor, [0] * len(tensor.shape), entries),
+        lambda tensor, values: ops.slice_update(tensor, [0] * len(tensor.shape), values),
         full_state,
         state,
     )

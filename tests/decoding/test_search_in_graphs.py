@@ -23,8 +23,7 @@ from searches_in_python import (
     step,
 )
 
-from keras_transformer.decoding import beam_search, greedy_search
-from keras_transformer.decoding.search_loop import Growth
+from keras_transformer.decoding import Growth, beam_search, greedy_search
 from keras_transformer.errors import ConfigError
 from keras_transformer.gather import gather_in_rows
 

@@ -93,7 +93,7 @@ class TokenCache:
     """
 
     def __init__(self, model_dir: ModelDir, token_cache: str | os.PathLike[str] | bool) -> None:
-        self._is_own = token_cache is True
+        self._is_in_model_dir = token_cache is True
         self._path: pathlib.Path | None
         if isinstance(token_cache, bool):
             self._path = model_dir.tokens_path if token_cache else None
@@ -104,7 +104,7 @@ class TokenCache:
         self._parent = self._path or model_dir.path
         self._stack = contextlib.ExitStack()
         self._locks = contextlib.ExitStack()
-        self._used: set[str] = set()
+        self._needed: set[str] = set()
         self._new: list[pathlib.Path] = []
         self.temporary: pathlib.Path
 
@@ -114,7 +114,7 @@ class TokenCache:
                 temporary_beside(self._parent / "token-ids", is_directory=True)
             )
         except OSError as error:
-            if self._path is None or self._is_own:
+            if self._path is None or self._is_in_model_dir:
                 raise
             raise ConfigError(
                 "--token-cache must be a directory that can be written to; received "
@@ -126,11 +126,11 @@ class TokenCache:
         self._locks.close()
         # A training run that is refused, for example because its text has changed, leaves the model
         # directory as it was.
-        if self._is_own and kind is not None and issubclass(kind, Error):
+        if self._is_in_model_dir and kind is not None and issubclass(kind, Error):
             for entry in self._new:
                 self._remove(entry)
         self._stack.close()
-        if self._is_own:
+        if self._is_in_model_dir:
             # If nothing is kept, the directory is empty and can be removed.
             with contextlib.suppress(OSError):
                 self._parent.rmdir()
@@ -157,12 +157,13 @@ class TokenCache:
         if self._path is None:
             return encode(self.temporary / name)
         text = _fingerprint(pairs)
-        settings = _in_json(settings | _settings_of_text(pairs, text, settings["epochs"]))
+        settings = _in_json(settings | _settings_of_text(pairs, text, settings))
         entry = self._path / hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:32]
         found = self._open(entry, settings)
         if found is not None:
             _log.info(f"{pairs.name}: tokenized before, in {entry}")
             return found
+        self._log_changes(pairs.name, settings)
         new = self.temporary / name
         with self._naming_errors(entry):
             encoded = encode(new)
@@ -179,9 +180,9 @@ class TokenCache:
         commit, new entries are removed if the context ends with an `Error`.
         """
         self._new.clear()
-        if self._is_own:
+        if self._is_in_model_dir:
             for entry in self._parent.iterdir():
-                if _NAME_OF_ENTRY.fullmatch(entry.name) and entry.name not in self._used:
+                if _NAME_OF_ENTRY.fullmatch(entry.name) and entry.name not in self._needed:
                     self._remove(entry)
 
     def _publish(
@@ -190,7 +191,7 @@ class TokenCache:
         """Renames a new directory to an entry. The token ids are valid in any case."""
         self._hold(encoded.directory)
         if _rename_if_free(encoded.directory, entry):
-            self._used.add(entry.name)
+            self._needed.add(entry.name)
             self._new.append(entry)
             return dataclasses.replace(encoded, directory=entry)
         # Another training was faster.
@@ -198,11 +199,12 @@ class TokenCache:
         if found is not None:
             shutil.rmtree(encoded.directory, ignore_errors=True)
             return found
-        # A damaged entry is in use. Use the new token ids in the temporary directory.
+        # An entry that cannot be used is in the way. Use the new token ids in the temporary
+        # directory.
         return encoded
 
     def _open(self, entry: pathlib.Path, settings: dict[str, Any]) -> EncodedPairs | None:
-        """Returns the token ids of an entry, or None if there is no entry or it is damaged.
+        """Returns the token ids of an entry, or None if there is no entry or it cannot be used.
 
         The entry is in use until the context ends. A damaged entry is removed.
         """
@@ -216,14 +218,32 @@ class TokenCache:
             if release is not None:
                 release()
             reason = (error.strerror if isinstance(error, OSError) else None) or error
-            _log.warning(f"{entry}: these tokens cannot be used ({reason}); tokenizing again")
-            self._remove(entry)
+            _log.warning(f"{entry}: these tokens cannot be used ({reason})")
+            if _shows_damage(error):
+                self._remove(entry)
+            else:
+                # A later training may be able to use it.
+                self._needed.add(entry.name)
             return None
         # Show which entries are still needed. The directory may belong to another user.
         with contextlib.suppress(OSError):
             os.utime(entry)
-        self._used.add(entry.name)
+        self._needed.add(entry.name)
         return encoded
+
+    def _log_changes(self, name: str, settings: dict[str, Any]) -> None:
+        """Logs the settings that differ from those of the most similar entry, if there is one."""
+        changes = []
+        for values in self._parent.glob(f"*/{_VALUES}"):
+            # The entries of this training belong to other texts.
+            if values.parent.name not in self._needed:
+                with contextlib.suppress(*UNREADABLE):
+                    others = json.loads(read_limited(values, _MAX_BYTES))["settings"]
+                    names = sorted(settings.keys() | others.keys())
+                    changes.append([key for key in names if settings.get(key) != others.get(key)])
+        if changes:
+            fewest = min(changes, key=lambda names: (len(names), names))
+            _log.info(f"{name}: no tokens from before with the same {', '.join(fewest)}")
 
     def _hold(self, directory: pathlib.Path) -> Callable[[], None]:
         """Shares the lock of a directory until the context ends, or the result is called."""
@@ -257,7 +277,8 @@ class TokenCache:
         try:
             yield
         except OSError as error:
-            if not str(error.filename).startswith(str(self.temporary)):
+            # `fsync` names no file.
+            if error.filename and not str(error.filename).startswith(str(self.temporary)):
                 raise
             raise OSError(error.errno, error.strerror, str(entry)) from None
 
@@ -326,13 +347,15 @@ def _versions() -> dict[str, str]:
 
 
 def _settings_of_text(
-    pairs: SentencePairs, text: TextFingerprint, num_epochs: int
+    pairs: SentencePairs, text: TextFingerprint, settings: dict[str, Any]
 ) -> dict[str, Any]:
-    settings = {"text": text, "weights": pairs.weights, "tags": pairs.tags}
-    if pairs.weights and num_epochs > 1:
-        # Later epochs may contain pairs that the first epoch leaves out.
-        settings["all_pairs"] = fingerprint_of(zip(pairs.source, pairs.target, strict=True))
-    return settings
+    """Returns the part of an entry's settings that depends on the text, given all others."""
+    of_text = {"text": text, "weights": pairs.weights, "tags": pairs.tags}
+    if pairs.weights and (settings["epochs"] > 1 or "terms" in settings):
+        # Later epochs may contain pairs that the first epoch leaves out, and terms are found in all
+        # pairs.
+        of_text["all_pairs"] = fingerprint_of(zip(pairs.source, pairs.target, strict=True))
+    return of_text
 
 
 def _fingerprint(pairs: SentencePairs) -> TextFingerprint:
@@ -344,6 +367,14 @@ def _fingerprint(pairs: SentencePairs) -> TextFingerprint:
             text.add(map(operator.add, tags, sources), targets)
             bar.advance(len(chunk))
     return text.fingerprint()
+
+
+def _shows_damage(error: BaseException) -> bool:
+    """Returns whether an error shows that an entry is damaged, so that it never becomes usable."""
+    if isinstance(error, OSError):
+        # Other errors may be temporary, or concern only this user.
+        return isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError)
+    return not isinstance(error, MemoryError)
 
 
 def _in_json(settings: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 the same as without a cache."""
 
 import dataclasses
+import errno
 import json
 import logging
 import os
@@ -142,7 +143,7 @@ def test_a_later_start_gets_the_same_bytes_without_tokenizing(
 # work, and the tokenizer's file when it has been learned.
 WITHOUT_INFLUENCE = {
     "model": {field.name for field in dataclasses.fields(SECTIONS["model"])} - {"max_length"},
-    "tokenizer": {field.name for field in dataclasses.fields(SECTIONS["tokenizer"])},
+    "tokenizer": {"kind", "vocab_size", "shared"},
     "decoding": {
         *(
             "beam_size",
@@ -198,11 +199,14 @@ def test_each_option_is_known_to_matter_or_not():
 @pytest.mark.parametrize("name", INFLUENCE)
 def test_an_option_that_matters_is_in_the_settings(name, tokenizers):
     overrides, value = INFLUENCE[name]
-    settings = []
+    settings, validation = [], []
     for more in ((), (f"{name}={value}",)):
         config = config_of(*overrides, *more)
         settings.append(settings_of_training(config, tokenizers, config.training.subword_samples))
+        validation.append(settings_of_validation(config, tokenizers))
     assert settings[0] != settings[1]
+    is_random = name.startswith(("training.", "data."))
+    assert (validation[0] == validation[1]) == is_random
 
 
 @pytest.mark.parametrize(
@@ -254,9 +258,16 @@ def test_another_text_is_tokenized(start):
     assert all(start.is_kept(pairs=text, token_cache=shared) for text in texts)
 
 
-def test_a_pair_that_only_a_later_epoch_uses_matters(start):
+@pytest.mark.parametrize(
+    "random",
+    [
+        ("training.subword_dropout=0.3",),
+        # Terms are found in all pairs.
+        ("data.terms=0.5", "training.subword_samples=1"),
+    ],
+)
+def test_a_pair_that_the_first_epoch_leaves_out_matters(random, start):
     half = changed(weights=((NUMBER, 0.5),))
-    random = ("training.subword_dropout=0.3",)
     (first, _), _ = start(*random, pairs=half)
     for place in range(NUMBER - 2):
         source = [*half.source[:place], "a dog", *half.source[place + 1 :]]
@@ -357,6 +368,43 @@ def test_a_damaged_entry_that_is_in_use_stays_and_is_not_used(start):
         assert (entry / "0.source.ids").read_bytes() == damaged
     assert start() == (first, False)
     assert start() == (first, True)
+
+
+def test_an_entry_that_cannot_be_read_for_now_stays(start, monkeypatch):
+    first, _ = start()
+    (entry,) = start.entries()
+
+    def fail(path, max_bytes):
+        raise OSError(errno.EMFILE, "Too many open files", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(token_cache, "read_limited", fail)
+        assert start() == (first, False)
+    assert start.entries() == [entry]
+    assert start() == (first, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "differences"),
+    [
+        (dict(), None),
+        (dict(pairs=dataclasses.replace(PAIRS, source=PAIRS.source[::-1])), "text"),
+        (dict(overrides=["model.max_length=65"]), "max_length"),
+        (dict(overrides=["training.subword_dropout=0.3"]), "epochs, seed, subword_dropout"),
+    ],
+)
+def test_the_log_says_why_a_text_is_tokenized_again(options, differences, start, caplog):
+    options = dict(options)
+    overrides = options.pop("overrides", ())
+    with caplog.at_level(logging.INFO, "keras_transformer"):
+        start()
+        assert caplog.messages == []
+        start(*overrides, **options)
+    (message,) = caplog.messages
+    if differences is None:
+        assert message.startswith("invented: tokenized before, in ")
+    else:
+        assert message == f"invented: no tokens from before with the same {differences}"
 
 
 def test_an_entry_of_other_settings_is_not_used(start):
