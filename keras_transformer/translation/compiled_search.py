@@ -14,7 +14,6 @@ from typing import Annotated, Any, NamedTuple
 import keras
 import numpy as np
 import tensorflow as tf
-from keras import ops
 
 from ..decoding import Growth, Step
 from ..tensors import Tensor, last_size
@@ -270,11 +269,15 @@ class CompiledSearch:
 
 def _with_values_of(full_state: Any, state: Any) -> Any:
     """Returns a state with room for all steps and the values of a smaller state."""
-    return tf.nest.map_structure(
-        lambda tensor, values: ops.slice_update(tensor, [0] * len(tensor.shape), values),
-        full_state,
-        state,
-    )
+
+    def replaced(tensor: Tensor, values: Tensor) -> Tensor:
+        missing = tf.shape(tensor) - tf.shape(values)
+        paddings = tf.stack([tf.zeros_like(missing), missing], axis=1)
+        # A model server does not register the operation that updates a slice.
+        is_value = tf.pad(tf.ones_like(values, tf.bool), paddings)
+        return tf.ensure_shape(tf.where(is_value, tf.pad(values, paddings), tensor), tensor.shape)
+
+    return tf.nest.map_structure(replaced, full_state, state)
 
 
 def _smallest(sizes: Tensor, suffices: Tensor) -> Tensor:
