@@ -231,7 +231,8 @@ class CompiledSearch:
         with keras.StatelessScope(state_mapping=values):
             # Few translations are much longer than their sources, so start with a small state. XLA
             # merges the equal computations of both states.
-            step, state = start(length)
+            num_first_steps = tf.minimum(length, max_length)
+            step, state = start(num_first_steps)
             _, full_state = start(max_length)
             if candidates is not None:
                 step = self._forbid_fillers(step, inputs)
@@ -247,7 +248,7 @@ class CompiledSearch:
                 constraints=constraints_of(
                     searched.decoding, inputs.get("placeholders"), candidates
                 ),
-                growth=Growth(length, functools.partial(_with_values_of, full_state)),
+                growth=Growth(num_first_steps, functools.partial(_with_values_of, full_state)),
             )
         return hypotheses.token_ids, hypotheses.scores
 
