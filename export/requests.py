@@ -342,15 +342,22 @@ def _num_unique(
 def _nudged(variables: Sequence[tf.Variable], unit: float, nudge: int) -> Iterator[None]:
     """Makes some weights one unit larger or smaller while the block runs.
 
-    Every four nudges, the share of the weights that change doubles.
+    Single weights change, and whole rows and columns of matrices, as if the inputs and outputs of
+    their products were rounded. Every four nudges, the share of the weights that change doubles.
     """
     random = np.random.default_rng(nudge)
     share = 2.0 ** (nudge // 4 - _MAX_NUDGES // 4 + 1)
+
+    def random_units(shape: tuple[int, ...]) -> np.ndarray:
+        return random.choice([-1, 0, 1], shape, p=[share / 2, 1 - share, share / 2])
+
     weights = [variable for variable in variables if variable.dtype.is_floating]
     kept = [variable.numpy() for variable in weights]
     try:
         for variable, values in zip(weights, kept, strict=True):
-            units = random.choice([-1, 0, 1], values.shape, p=[share / 2, 1 - share, share / 2])
+            units = random_units(values.shape)
+            for axis, size in enumerate(values.shape):
+                units = units + random_units((size,) + (1,) * (values.ndim - 1 - axis))
             variable.assign((values.astype("float32") * (1 + unit * units)).astype(values.dtype))
         yield
     finally:
