@@ -152,8 +152,8 @@ def export_servable(
         if verified:
             compared = servable
             if shapes is not None and translator.precision != "bfloat16":
-                # Compare the compiled searches with plain ones. In bfloat16, they would often
-                # differ: XLA keeps the digits that plain operations round off after each product.
+                # Compare the compiled searches with plain ones. In bfloat16, they may differ: XLA
+                # keeps digits that plain operations round off after each product.
                 compared = Servable(translator, chosen)
             verify(directory, compared.functions, chosen, translator.precision, requests)
         card = model_card(translator, directory, chosen, facts or Facts(), shapes)

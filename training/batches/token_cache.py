@@ -232,7 +232,7 @@ class TokenCache:
         return encoded
 
     def _log_changes(self, name: str, settings: dict[str, Any]) -> None:
-        """Logs the settings that differ from those of the most similar entry, if there is one."""
+        """Logs what has changed since the most similar entry was made, if there is one."""
         changes = []
         for values in self._parent.glob(f"*/{_VALUES}"):
             # The entries of this training belong to other texts.
@@ -243,7 +243,7 @@ class TokenCache:
                     changes.append([key for key in names if settings.get(key) != others.get(key)])
         if changes:
             fewest = min(changes, key=lambda names: (len(names), names))
-            _log.info(f"{name}: no tokens from before with the same {', '.join(fewest)}")
+            _log.info(f"{name}: no kept tokens have the same {', '.join(fewest)}")
 
     def _hold(self, directory: pathlib.Path) -> Callable[[], None]:
         """Shares the lock of a directory until the context ends, or the result is called."""

@@ -404,7 +404,7 @@ def test_the_log_says_why_a_text_is_tokenized_again(options, differences, start,
     if differences is None:
         assert message.startswith("invented: tokenized before, in ")
     else:
-        assert message == f"invented: no tokens from before with the same {differences}"
+        assert message == f"invented: no kept tokens have the same {differences}"
 
 
 def test_an_entry_of_other_settings_is_not_used(start):
@@ -534,6 +534,19 @@ def test_a_full_disk_is_an_error_that_names_the_entry(start, limit_file_sizes):
     assert error.value.filename.startswith(str(start.model_dir / "tokens"))
     assert ".writing-" not in error.value.filename
     assert not (start.model_dir / "tokens").exists()
+
+
+def test_a_disk_that_is_full_when_files_are_synced_is_an_error_that_names_the_entry(
+    start, monkeypatch
+):
+    def fail(path, target):
+        # The error of `os.fsync` names no file.
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(token_cache, "rename", fail)
+    with pytest.raises(OSError, match="No space left on device") as error:
+        start()
+    assert error.value.filename.startswith(str(start.model_dir / "tokens"))
 
 
 @pytest.mark.parametrize("path", ["file", "file/below", "/proc/tokens"])
