@@ -91,14 +91,15 @@ class _Rounding(NamedTuple):
 
     unit: float  # the largest relative error of a product, after its terms are summed
     tolerance: float  # the largest accepted difference between two results
+    # The translator repeats a request at most this many times, with slightly changed weights.
+    max_nudges: int = 32
 
 
 _FLOAT32 = _Rounding(2**-20, 1e-4)
 # GPUs multiply float32 numbers in TF32, which has 11 bits. The format bfloat16 has 8 bits.
 _TF32 = _Rounding(2**-10, 2**-8)
-_BFLOAT16 = _Rounding(2**-7, 2**-6)
-# The translator repeats a request at most this many times, with slightly changed weights.
-_MAX_NUDGES = 32
+# The coarser the rounding, the more results are possible.
+_BFLOAT16 = _Rounding(2**-7, 2**-6, max_nudges=128)
 _MAX_SECONDS = 3600
 _PROGRAM = pathlib.Path(__file__).with_name("session_mode.py")
 # TensorFlow Serving reads its warm-up requests from this file.
@@ -225,10 +226,10 @@ def verify(
     Small differences between numbers are accepted as rounding. Rounding can also change a close
     decision between two tokens or positions. The search then continues differently, and the final
     score can be far from the expected score. The score therefore cannot show whether a different
-    text is due to rounding. Instead, the translator repeats the request up to 32 times with some of
-    its weights rounded up or down, and each value must match one of the repetitions. If at least a
-    quarter of the repetitions return a text that no other repetition returns, as happens if a
-    search repeats words in a loop, any text and any score are accepted.
+    text is due to rounding. Instead, the translator repeats the request up to 32 times (128 times
+    in bfloat16) with some of its weights rounded up or down, and each value must match one of the
+    repetitions. If at least a quarter of the repetitions return a text that no other repetition
+    returns, as happens if a search repeats words in a loop, any text and any score are accepted.
 
     Args:
         functions: The concrete functions that were saved, by signature name. They run the
@@ -270,8 +271,8 @@ def verify(
         differs = _differences(answer, expected, rounding)
         num_rounded += sum(int(elements.sum()) for elements in differs.values())
         nudged: list[dict[str, np.ndarray]] = []
-        while any(elements.any() for elements in differs.values()) and len(nudged) < _MAX_NUDGES:
-            with _nudged(functions[name].variables, rounding.unit, len(nudged)):
+        while any(map(np.any, differs.values())) and len(nudged) < rounding.max_nudges:
+            with _nudged(functions[name].variables, rounding, len(nudged)):
                 nudged.append(_compute(functions[name], inputs))
             again = _differences(answer, nudged[-1], rounding)
             differs = {key: elements & again[key] for key, elements in differs.items()}
@@ -339,14 +340,15 @@ def _num_unique(
 
 
 @contextlib.contextmanager
-def _nudged(variables: Sequence[tf.Variable], unit: float, nudge: int) -> Iterator[None]:
+def _nudged(variables: Sequence[tf.Variable], rounding: _Rounding, nudge: int) -> Iterator[None]:
     """Makes some weights one unit larger or smaller while the block runs.
 
     Single weights change, and whole rows and columns of matrices, as if the inputs and outputs of
-    their products were rounded. Every four nudges, the share of the weights that change doubles.
+    their products were rounded. The share of the weights that change grows from nudge to nudge,
+    in eight steps from 1/128 to all of them.
     """
     random = np.random.default_rng(nudge)
-    share = 2.0 ** (nudge // 4 - _MAX_NUDGES // 4 + 1)
+    share = 2.0 ** (8 * nudge // rounding.max_nudges - 7)
 
     def random_units(shape: tuple[int, ...]) -> np.ndarray:
         return random.choice([-1, 0, 1], shape, p=[share / 2, 1 - share, share / 2])
@@ -358,7 +360,7 @@ def _nudged(variables: Sequence[tf.Variable], unit: float, nudge: int) -> Iterat
             units = random_units(values.shape)
             for axis, size in enumerate(values.shape):
                 units = units + random_units((size,) + (1,) * (values.ndim - 1 - axis))
-            variable.assign((values.astype("float32") * (1 + unit * units)).astype(values.dtype))
+            variable.assign((values.astype("float32") * (1 + rounding.unit * units)).astype(values.dtype))
         yield
     finally:
         for variable, values in zip(weights, kept, strict=True):

@@ -142,3 +142,17 @@ def test_the_proof_compiles_each_shape(tiny_model_dir, tmp_path, caplog):
     logs = read_warmup_requests(path)
     # The model reads no more than 64 tokens.
     assert len(logs) == len(names) * (4 + 5)
+
+
+@pytest.mark.slow
+def test_the_proof_of_a_compiled_search_in_bfloat16(tiny_model_dir, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    translator = Translator.load(tiny_model_dir, precision="bfloat16")
+    shapes = SearchShapes(lengths=[16])
+    path = export_servable(translator, tmp_path, signatures=["translate"], shapes=shapes)
+    assert "verified with a tolerance of 0.02 for bfloat16" in caplog.text
+    translator.compile_search(lengths=[16])
+    session = SavedModelSession(path)
+    answer = session("translate", {"text": [SHORT]})
+    session.close()
+    assert list(answer["text"]) == [translator([SHORT])[0].encode()]

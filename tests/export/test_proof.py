@@ -182,6 +182,28 @@ def test_where_rounding_makes_ever_new_texts_any_is_accepted(
         requests.verify(None, functions)
 
 
+@pytest.mark.parametrize("precision, num_calls", [("float32", 1 + 32), ("bfloat16", 1 + 128)])
+def test_in_bfloat16_a_request_is_repeated_more_often(monkeypatch, precision, num_calls):
+    shares_changed = []
+
+    class Same:
+        variables = [tf.Variable(tf.ones(4096, precision))]
+
+        def __call__(self, text):
+            is_changed = self.variables[0].numpy() != 1
+            shares_changed.append(float(is_changed.mean()))
+            return {"text": text}
+
+    answer = {"text": np.array([text + b" another" for text in requests.TEXTS], object)}
+    monkeypatch.setattr(requests, "_run_session", lambda *arguments: ("CPU", [answer]))
+    with pytest.raises(VerificationError):
+        requests.verify(None, {"serving_default": Same()}, precision=precision)
+    assert len(shares_changed) == num_calls
+    assert shares_changed[0] == 0 < shares_changed[1] < 0.03
+    # Two random units of a weight, each one up or down, cancel out for half of the weights.
+    assert shares_changed[-1] == pytest.approx(0.5, abs=0.05)
+
+
 def test_an_answer_is_not_awaited_for_ever(monkeypatch, tmp_path):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
     def same(text):
