@@ -360,7 +360,8 @@ def _nudged(variables: Sequence[tf.Variable], rounding: _Rounding, nudge: int) -
             units = random_units(values.shape)
             for axis, size in enumerate(values.shape):
                 units = units + random_units((size,) + (1,) * (values.ndim - 1 - axis))
-            variable.assign((values.astype("float32") * (1 + rounding.unit * units)).astype(values.dtype))
+            changed = values.astype("float32") * (1 + rounding.unit * units)
+            variable.assign(changed.astype(values.dtype))
         yield
     finally:
         for variable, values in zip(weights, kept, strict=True):
