@@ -100,6 +100,9 @@ _FLOAT32 = _Rounding(2**-20, 1e-4)
 _TF32 = _Rounding(2**-10, 2**-8)
 # The coarser the rounding, the more results are possible.
 _BFLOAT16 = _Rounding(2**-7, 2**-6, max_nudges=128)
+# If so many repetitions return texts that no other repetition returns, more repetitions would return
+# further texts.
+_MANY_UNIQUE = 8
 _MAX_SECONDS = 3600
 _PROGRAM = pathlib.Path(__file__).with_name("session_mode.py")
 # TensorFlow Serving reads its warm-up requests from this file.
@@ -228,8 +231,8 @@ def verify(
     score can be far from the expected score. The score therefore cannot show whether a different
     text is due to rounding. Instead, the translator repeats the request up to 32 times (128 times
     in bfloat16) with some of its weights rounded up or down, and each value must match one of the
-    repetitions. If at least a quarter of the repetitions return a text that no other repetition
-    returns, as happens if a search repeats words in a loop, any text and any score are accepted.
+    repetitions. If at least eight repetitions return a text that no other repetition returns, as
+    happens if a search repeats words in a loop, any text and any score are accepted.
 
     Args:
         functions: The concrete functions that were saved, by signature name. They run the
@@ -322,7 +325,7 @@ def _leave_out_undecided(
     for key, elements in differs.items():
         if elements.any() and not is_number[key]:
             answers = np.stack([answer[key][elements] for answer in nudged])
-            is_often_new = _num_unique(answers) >= len(nudged) / 4
+            is_often_new = _num_unique(answers) >= _MANY_UNIQUE
             is_undecided[np.nonzero(elements)[0][is_often_new]] = True
             elements[elements] = ~is_often_new
     for key, elements in differs.items():
