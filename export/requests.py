@@ -100,7 +100,7 @@ _FLOAT32 = _Rounding(2**-20, 1e-4)
 _TF32 = _Rounding(2**-10, 2**-8)
 # The coarser the rounding, the more results are possible.
 _BFLOAT16 = _Rounding(2**-7, 2**-6, max_nudges=128)
-# If this many repetitions return texts that no other repetition returns, then more repetitions would
+# If this many repetitions return texts that no other repetition returns, more repetitions would
 # return further texts.
 _MANY_UNIQUE = 8
 _MAX_SECONDS = 3600
