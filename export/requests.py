@@ -1,10 +1,13 @@
 """Requests to a new SavedModel, which warm up a server and verify the SavedModel."""
 
 import contextlib
+import itertools
 import json
 import logging
+import math
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -91,15 +94,14 @@ class _Rounding(NamedTuple):
 
     unit: float  # the largest relative error of a product, after its terms are summed
     tolerance: float  # the largest accepted difference between two results
-    # The translator repeats a request at most this many times, with slightly changed weights.
-    max_nudges: int = 32
 
 
 _FLOAT32 = _Rounding(2**-20, 1e-4)
 # GPUs multiply float32 numbers in TF32, which has 11 bits. The format bfloat16 has 8 bits.
 _TF32 = _Rounding(2**-10, 2**-8)
-# The coarser the rounding, the more results are possible.
-_BFLOAT16 = _Rounding(2**-7, 2**-6, max_nudges=128)
+_BFLOAT16 = _Rounding(2**-7, 2**-6)
+# The translator repeats a request at most this many times, with slightly changed weights.
+_MAX_NUDGES = 128
 # If this many repetitions return texts that no other repetition returns, more repetitions would
 # return further texts.
 _MANY_UNIQUE = 8
@@ -114,41 +116,59 @@ _log = logging.getLogger(__name__)
 def requests_that_compile(
     translator: Translator, shapes: SearchShapes, signatures: Mapping[SignatureName, Signature]
 ) -> dict[SignatureName, list[dict[str, tf.Tensor]]]:
-    """Returns requests that compile every shape, for each signature that searches, by name."""
+    """Returns requests that compile every shape, for each signature that searches, by name.
+
+    Signatures with the same function share their requests, under the name of the first one.
+    """
+    texts = _texts_of_lengths(translator, shapes)
+    first_names: dict[object, SignatureName] = {}
+    for name, signature in signatures.items():
+        if signature.is_compilable:
+            first_names.setdefault(signature.function, name)
     return {
-        name: _requests_of_shapes(translator, shapes, signature)
-        for name, signature in signatures.items()
-        if signature.is_compilable
+        name: [
+            _request_of_shape(translator, signatures[name], [text] * batch_size)
+            for text in texts
+            for batch_size in shapes.batch_sizes
+        ]
+        for name in first_names.values()
     }
 
 
-def _requests_of_shapes(
-    translator: Translator, shapes: SearchShapes, signature: Signature
-) -> list[dict[str, tf.Tensor]]:
-    """Returns a request to a signature for each shape.
+def _texts_of_lengths(translator: Translator, shapes: SearchShapes) -> list[str]:
+    """Returns the longest text for each length whose candidates fit the compiled search.
 
-    If a shape is too short for any text, because the tag fills it, there is no request for it.
+    The text does not fit the next shorter length. If a length is too short for any text, because
+    the tag fills it, there is no text for it. If no list of candidates fits, the text is the
+    shortest one.
     """
-    sentences = " ".join(_SENTENCES * 8)
-    beginnings = [sentences[:end] for end in range(1, len(sentences) + 1)]
-    lengths = np.minimum(translator.num_tokens(beginnings), translator.model.config.max_length)
-    requests = []
-    shorter = 0
-    for length in shapes.lengths:
-        (places,) = np.nonzero((lengths > shorter) & (lengths <= length))
-        shorter = length
-        if len(places) == 0:
-            continue
-        for text in reversed([beginnings[place] for place in places]):
-            if _has_short_list(translator, text, length):
+    # Without periods, the text is not divided when it is translated as a document.
+    words = re.sub("[.?]", "", " ".join(_SENTENCES))
+    # Each word has at least one token.
+    longest = " ".join([words] * math.ceil(shapes.lengths[-1] / len(words.split())))
+    beginnings = [longest[:end] for end in range(1, len(longest) + 1)]
+    lengths = translator.num_tokens(beginnings)
+    texts = []
+    for shorter, length in itertools.pairwise((0, *shapes.lengths)):
+        places = np.flatnonzero((lengths > shorter) & (lengths <= length))
+        for place in reversed(places):
+            text = beginnings[place]
+            if place == places[0] or _has_short_list(translator, text, length):
+                texts.append(text)
                 break
-        for batch in shapes.batch_sizes:
-            texts = [text] * batch
-            if "token_id" in signature.inputs:
-                requests.append({"token_id": tf.constant(translator.token_ids(texts), tf.int32)})
-            else:
-                requests.append(signature.request(texts))
-    return requests
+    return texts
+
+
+def _request_of_shape(
+    translator: Translator, signature: Signature, texts: list[str]
+) -> dict[str, tf.Tensor]:
+    if "token_id" in signature.inputs:
+        return {"token_id": tf.constant(translator.token_ids(texts), tf.int32)}
+    request = signature.request(texts)
+    if "tag" in request:
+        # Other tags would change the numbers of tokens.
+        request["tag"] = tf.constant([translator.decoding.tag or ""] * len(texts))
+    return request
 
 
 def _has_short_list(translator: Translator, text: str, length: int) -> bool:
@@ -229,10 +249,10 @@ def verify(
     Small differences between numbers are accepted as rounding. Rounding can also change a close
     decision between two tokens or positions. The search then continues differently, and the final
     score can be far from the expected score. The score therefore cannot show whether a different
-    text is due to rounding. Instead, the translator repeats the request up to 32 times (128 times
-    in bfloat16) with some of its weights rounded up or down, and each value must match one of the
-    repetitions. If at least eight repetitions return a text that no other repetition returns, as
-    happens if a search repeats words in a loop, any text and any score are accepted.
+    text is due to rounding. Instead, the translator repeats the request up to 128 times with some
+    of its weights rounded up or down, and each value must match one of the repetitions. If at least
+    eight repetitions return a text that no other repetition returns, as happens if a search repeats
+    words in a loop, any text and any score are accepted.
 
     Args:
         functions: The concrete functions that were saved, by signature name. They run the
@@ -274,8 +294,8 @@ def verify(
         differs = _differences(answer, expected, rounding)
         num_rounded += sum(int(elements.sum()) for elements in differs.values())
         nudged: list[dict[str, np.ndarray]] = []
-        while any(map(np.any, differs.values())) and len(nudged) < rounding.max_nudges:
-            with _nudged(functions[name].variables, rounding, len(nudged)):
+        while any(map(np.any, differs.values())) and len(nudged) < _MAX_NUDGES:
+            with _nudged(functions[name].variables, rounding.unit, len(nudged)):
                 nudged.append(_compute(functions[name], inputs))
             again = _differences(answer, nudged[-1], rounding)
             differs = {key: elements & again[key] for key, elements in differs.items()}
@@ -343,7 +363,7 @@ def _num_unique(
 
 
 @contextlib.contextmanager
-def _nudged(variables: Sequence[tf.Variable], rounding: _Rounding, nudge: int) -> Iterator[None]:
+def _nudged(variables: Sequence[tf.Variable], unit: float, nudge: int) -> Iterator[None]:
     """Makes some weights one unit larger or smaller while the block runs.
 
     Single weights change, and whole rows and columns of matrices, as if the inputs and outputs of
@@ -351,7 +371,7 @@ def _nudged(variables: Sequence[tf.Variable], rounding: _Rounding, nudge: int) -
     in eight steps from 1/128 to all of them.
     """
     random = np.random.default_rng(nudge)
-    share = 2.0 ** (8 * nudge // rounding.max_nudges - 7)
+    share = 2.0 ** (8 * nudge // _MAX_NUDGES - 7)
 
     def random_units(shape: tuple[int, ...]) -> np.ndarray:
         return random.choice([-1, 0, 1], shape, p=[share / 2, 1 - share, share / 2])
@@ -363,7 +383,7 @@ def _nudged(variables: Sequence[tf.Variable], rounding: _Rounding, nudge: int) -
             units = random_units(values.shape)
             for axis, size in enumerate(values.shape):
                 units = units + random_units((size,) + (1,) * (values.ndim - 1 - axis))
-            changed = values.astype("float32") * (1 + rounding.unit * units)
+            changed = values.astype("float32") * (1 + unit * units)
             variable.assign(changed.astype(values.dtype))
         yield
     finally:

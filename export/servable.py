@@ -63,6 +63,7 @@ class Servable(tf.Module):
         # Signatures with the same function share a graph.
         chosen = {signature.function: signature for signature in signatures.values()}
         graph = translator.graph
+        # In this order: the other two read the variables that the first one adds.
         with graph.untied_output(), graph.choosing_executor(), graph.compiled(shapes):
             traced = {
                 function: graph_of(signature, translator).get_concrete_function()

@@ -134,9 +134,8 @@ def beam_search(
         flat_shape = (ops.shape(log_probs)[0], beam_size * k)
         log_probs = reshape_inferring(log_probs, flat_shape)
         log_probs, indices = stable_top_k(log_probs, beam_size * min(1 + len(end_ids), k))
-        parents = (
-            indices // k
-        )  # (n, num_continuations or fewer), the new shape of token_ids and log_probs
+        # From here on, token_ids and log_probs are (n, num_continuations or fewer).
+        parents = indices // k
         token_ids = gather_in_rows(reshape_inferring(token_ids, flat_shape), indices)
 
         length = position + 1
@@ -163,7 +162,8 @@ def beam_search(
         log_probs, kept = stable_top_k(ops.where(is_end, IMPOSSIBLE, log_probs), beam_size)
         links = gather_in_rows(links, kept)
         # The search for a sequence ends when its n_best results cannot change anymore: log P can
-        # only decrease, and the maximum length has the largest divisor.
+        # only decrease, and the maximum length has the largest divisor. Constraints must not
+        # increase log P.
         attainable = log_probs[:, :1] / active.max_penalties
         log_probs = ops.where(scores[:, -1:] >= attainable, IMPOSSIBLE, log_probs)
         results = _Results(scores, ends)

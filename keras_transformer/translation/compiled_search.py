@@ -15,11 +15,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from ..checks import integer, require
 from ..decoding import Growth, Step
 from ..tensors import Tensor, last_size
 from ..tokenizers import Tokenizer
 from .executor import PackedTensors, only_if
 from .search import (
+    MIN_TEXTS_PER_BATCH,
+    POSITIONS_PER_BATCH,
     Candidates,
     SearchedModel,
     Sources,
@@ -28,11 +31,10 @@ from .search import (
     search_hypotheses,
 )
 
-# A compiled search has at most this many candidates in addition to the tokens that every search may
-# use.
-_MOST_ADDED = 4096
 # A compiled search has room for all candidates of this many different source tokens.
-_LEAST_TOKENS_LISTED = 4
+_MIN_SOURCE_TOKENS = 4
+# Otherwise, it has at most this many candidates in addition to those that every search has.
+_MOST_ADDED = 4096
 # Greater than any size.
 _NO_SIZE = 2**30
 
@@ -52,7 +54,18 @@ class SearchShapes(NamedTuple):
     batch_sizes: tuple[int, ...] = (1,)
 
     def up_to(self, max_length: int) -> "SearchShapes":
-        """Returns sorted shapes for a model that truncates sources after `max_length` tokens."""
+        """Checks the sizes, and returns sorted shapes for sources of at most `max_length` tokens.
+
+        Raises:
+            ConfigError: If a size is not positive, or a batch size is more than 16.
+        """
+        for name, sizes, at_most in (
+            ("lengths", self.lengths, None),
+            ("batch_sizes", self.batch_sizes, MIN_TEXTS_PER_BATCH),
+        ):
+            require(len(sizes) > 0, name, "at least one size", list(sizes))
+            for place, size in enumerate(sizes):
+                integer(f"{name}[{place}]", size, at_least=1, at_most=at_most)
         lengths = {min(length, max_length) for length in self.lengths}
         return SearchShapes(tuple(sorted(lengths)), tuple(sorted(set(self.batch_sizes))))
 
@@ -89,11 +102,11 @@ class CompiledSearch:
         placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None,
         width: Tensor,
     ) -> Callable[[PlainSearch, Tensor], TokensAndScores]:
-        """Returns a function that runs the compiled search, or another one if no shape fits.
+        """Returns a function that runs the compiled search, or a plain search if no shape fits.
 
         The function accepts a plain search, which it calls without arguments inside `only_if`, and
         the rows of a batch, int32 (n,). Both searches return tokens, padded to `width`, and scores.
-        Without rows, it runs the plain search.
+        Without rows, it runs the plain search, and `search_tokens` uses this for several texts.
 
         Args:
             source: see `search_tokens`, also for `max_lengths`, `n_best` and `placeholders`.
@@ -115,9 +128,10 @@ class CompiledSearch:
             source_ids = tf.gather(source, rows).to_tensor()
             limits = tf.gather(max_lengths, rows)
             # Placeholders may raise a limit above the maximum length of a compiled search.
-            suffices = (lengths >= tf.shape(source_ids)[1]) & (
-                self._most_tokens(lengths) >= tf.reduce_max(limits)
-            )
+            most_tokens = searched.most_tokens_of(lengths)
+            suffices = (lengths >= tf.shape(source_ids)[1]) & (most_tokens >= tf.reduce_max(limits))
+            # Requests that fill a larger shape are divided, so warm-up requests cannot compile it.
+            suffices &= (batch == 1) | (batch * most_tokens <= POSITIONS_PER_BATCH)
             candidates = None
             if searched.candidates is not None:
                 candidates = searched.candidates.of(source_ids, None)
@@ -162,11 +176,6 @@ class CompiledSearch:
 
         return search_batch
 
-    def _most_tokens(self, length: Tensor) -> Tensor:
-        """Returns the maximum number of tokens in translations of sources with `length` tokens."""
-        decoding, config = self._searched.decoding, self._searched.model.config
-        return tf.minimum(length + decoding.max_extra_tokens, config.max_length)
-
     @property
     def _num_placeholders(self) -> int:
         """The number of placeholders, which are the last candidates."""
@@ -194,10 +203,9 @@ class CompiledSearch:
                 name: tf.TensorSpec([None] * tensor.shape.rank, tensor.dtype)
                 for name, tensor in inputs.items()
             }
-            if "placeholders" in specs:
-                specs["placeholders"] = tf.TensorSpec(
-                    [None, inputs["placeholders"].shape[1]], tf.bool
-                )
+            if "placeholders" in inputs:
+                num_placeholders = inputs["placeholders"].shape[1]
+                specs["placeholders"] = tf.TensorSpec([None, num_placeholders], tf.bool)
             weights = [
                 tf.TensorSpec(variable.shape, variable.dtype) for variable in self._variables
             ]
@@ -212,6 +220,12 @@ class CompiledSearch:
     def _search(
         self, n_best: int, inputs: dict[str, Tensor], weights: Sequence[Tensor]
     ) -> TokensAndScores:
+        """Searches in a graph whose shapes are all known when it is compiled.
+
+        Search settings are constants of the graph, and sequences that are finished stay in it. With
+        candidates, the search computes with their places in the list, and fillers have logits of
+        -inf.
+        """
         searched = self._searched
         candidates = inputs.get("candidates")
         options: dict[str, Any] = {}
@@ -220,7 +234,7 @@ class CompiledSearch:
         if searched.output_projection is not None:
             options["output_projection"] = searched.output_projection
         length = tf.shape(inputs["source"])[1]
-        max_length = self._most_tokens(length)
+        max_length = searched.most_tokens_of(length)
 
         def start(num_steps: Tensor) -> tuple[Step[Any], Any]:
             return searched.model.start_decoding(
@@ -281,9 +295,9 @@ def _with_values_of(full_state: Any, state: Any) -> Any:
     return tf.nest.map_structure(replaced, full_state, state)
 
 
-def _smallest(sizes: Tensor, suffices: Tensor) -> Tensor:
-    """Returns the smallest size that suffices, or `_NO_SIZE`."""
-    return tf.reduce_min(tf.where(suffices, sizes, _NO_SIZE))
+def _smallest(sizes: Tensor, is_large_enough: Tensor) -> Tensor:
+    """Returns the smallest size that is large enough, or `_NO_SIZE`."""
+    return tf.reduce_min(tf.where(is_large_enough, sizes, _NO_SIZE))
 
 
 def num_places(candidates: Candidates, num_tokens: Tensor) -> Tensor:
@@ -295,7 +309,7 @@ def num_places(candidates: Candidates, num_tokens: Tensor) -> Tensor:
     """
     num_added = tf.clip_by_value(
         num_tokens * math.ceil(candidates.mean_num_added),
-        _LEAST_TOKENS_LISTED * candidates.by_source.shape[1],
+        _MIN_SOURCE_TOKENS * candidates.by_source.shape[1],
         _MOST_ADDED,
     )
     return tf.minimum(candidates.always.shape[0] + num_added, candidates.vocab_size)

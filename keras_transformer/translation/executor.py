@@ -98,8 +98,7 @@ class BatchFunctions:
 
     def __init__(self, variables: Sequence[keras.Variable]) -> None:
         self._variables = list(variables)
-        self._functions: dict[tuple[object, ...], tuple[Any, Any]]
-        self._functions = {}
+        self._functions: dict[tuple[object, ...], tuple[Any, Any]] = {}
 
     def call(
         self,

@@ -171,7 +171,10 @@ class SearchedModel(NamedTuple):
 
     def most_tokens(self, source: Sources) -> Annotated[Tensor, "int32 (batch,)"]:
         """Returns the maximum length of each translation, including its prefix and end token."""
-        lengths = tf.cast(source.row_lengths(), tf.int32)
+        return self.most_tokens_of(tf.cast(source.row_lengths(), tf.int32))
+
+    def most_tokens_of(self, lengths: Annotated[Tensor, "int32"]) -> Annotated[Tensor, "int32"]:
+        """Returns the maximum lengths of translations of sources with these numbers of tokens."""
         return tf.minimum(lengths + self.decoding.max_extra_tokens, self.model.config.max_length)
 
 

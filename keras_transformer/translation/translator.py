@@ -22,7 +22,6 @@ from .compiled_search import SearchShapes
 from .documents import TranslatedDocument
 from .graph import ALIGNMENT_LAYER, TokenScores, TranslationGraph
 from .search import (
-    MIN_TEXTS_PER_BATCH,
     Candidates,
     Sampling,
     TranslationModel,
@@ -273,7 +272,8 @@ class Translator:
         Use this method in programs that translate short texts individually: each text then takes a
         fraction of the time. The first text of each shape takes a few seconds longer, because the
         search is then compiled for that shape. Texts that fit no shape, and calls with prefixes or
-        sampling, use the plain search.
+        sampling, use the plain search. So does a copy of the translator, and a translator that was
+        pickled: call this method again in another process.
 
         Args:
             lengths: numbers of tokens in a text, including the end token. Texts are padded to the
@@ -284,13 +284,6 @@ class Translator:
         Raises:
             ConfigError: If a size is not positive, or a batch size is more than 16.
         """
-        for name, sizes, at_most in (
-            ("lengths", lengths, None),
-            ("batch_sizes", batch_sizes, MIN_TEXTS_PER_BATCH),
-        ):
-            require(len(sizes) > 0, name, "at least one size", sizes)
-            for place, size in enumerate(sizes):
-                integer(f"{name}[{place}]", size, at_least=1, at_most=at_most)
         shapes = SearchShapes(tuple(lengths), tuple(batch_sizes))
         self.graph.compile_search(shapes.up_to(self.model.config.max_length))
         self._traced.clear()

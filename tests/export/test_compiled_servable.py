@@ -9,15 +9,21 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import sentence_pairs
 from session_mode import SavedModelSession
 from test_compiled_search import random_texts
+from test_ctranslate2 import random_translator
 from test_servable import read_warmup_requests
 
 from keras_transformer.commands.main import main
-from keras_transformer.export.servable import XLA_FLAG, export_servable
+from keras_transformer.config import DecodingConfig
+from keras_transformer.export.requests import requests_that_compile
+from keras_transformer.export.servable import XLA_FLAG, export_servable, graph_of
+from keras_transformer.export.signatures import SIGNATURES, signatures_of
 from keras_transformer.serving import server
+from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.translation import Translator
-from keras_transformer.translation.compiled_search import SearchShapes
+from keras_transformer.translation.compiled_search import CompiledSearch, SearchShapes
 
 SHORT = "Anna sees a tree."
 LONG = "the dog buys two apples. Zoë paints the bridge. my sister sees a tree. Anna greets Zoë."
@@ -130,6 +136,63 @@ def test_damaged_warm_up_requests_end_in_one_line(compiled_servable, fails, tmp_
     message = fails("serve", "--servable", tmp_path)
     problem = "the warm-up requests cannot be read; export the model again"
     assert message == f"keras-transformer serve: error: {path}: {problem}"
+
+
+@pytest.fixture
+def shapes_run(monkeypatch):
+    """Collects the shapes of compiled searches, (batch size, length), instead of running them."""
+    shapes = set()
+
+    def record(shape):
+        shapes.add(tuple(shape))
+        return shape
+
+    def search_nothing(self, n_best, inputs):
+        def search(inputs, weights):
+            shape = tf.numpy_function(record, [tf.shape(inputs["source"])], tf.int32)
+            batch, length = tf.unstack(tf.ensure_shape(shape, [2]))
+            return tf.zeros([batch, n_best, length], tf.int32), tf.zeros([batch, n_best])
+
+        return search
+
+    monkeypatch.setattr(CompiledSearch, "_function", search_nothing)
+    return shapes
+
+
+@pytest.fixture(scope="module")
+def tagged_model():
+    texts = [text for pair in sentence_pairs() for text in pair]
+    tokenizer = train_tokenizer(texts, "bpe", 340, tags=[">>de<<"])
+    sizes = dict(source_vocab_size=tokenizer.vocab_size, target_vocab_size=tokenizer.vocab_size)
+    return random_translator(tokenizers=tokenizer, max_length=128, **sizes).model, tokenizer
+
+
+@pytest.mark.parametrize(
+    "name, tag",
+    [
+        ("translate", None),
+        ("translate_document", None),
+        ("translate_tokens", None),
+        ("translate_with_tag", None),
+        ("translate_with_tag", ">>de<<"),
+    ],
+)
+def test_the_requests_of_each_signature_compile_each_shape(shapes_run, tagged_model, name, tag):
+    translator = Translator(*tagged_model, DecodingConfig(tag=tag))
+    shapes = SearchShapes((16, 24, 100), (1, 2, 3)).up_to(128)
+    translator.graph.compile_search(shapes)
+    signature = signatures_of(translator)[name]
+    requests = requests_that_compile(translator, shapes, {name: signature})
+    function = graph_of(signature, translator)
+    for inputs in requests[name]:
+        function(**inputs)
+    assert shapes_run == {(batch, length) for batch in (1, 2, 3) for length in (16, 24, 100)}
+
+
+def test_signatures_with_the_same_function_share_requests(translator):
+    signatures = {"serving_default": SIGNATURES["translate"], **SIGNATURES}
+    requests = requests_that_compile(translator, SearchShapes((16,)), signatures)
+    assert "serving_default" in requests and "translate" not in requests
 
 
 @pytest.mark.slow

@@ -182,12 +182,11 @@ def test_where_rounding_makes_ever_new_texts_any_is_accepted(
         requests.verify(None, functions)
 
 
-@pytest.mark.parametrize("precision, num_calls", [("float32", 1 + 32), ("bfloat16", 1 + 128)])
-def test_in_bfloat16_a_request_is_repeated_more_often(monkeypatch, precision, num_calls):
+def test_a_request_is_repeated_with_more_and_more_of_the_weights_changed(monkeypatch):
     shares_changed = []
 
     class Same:
-        variables = [tf.Variable(tf.ones(4096, precision))]
+        variables = [tf.Variable(tf.ones(4096))]
 
         def __call__(self, text):
             is_changed = self.variables[0].numpy() != 1
@@ -197,8 +196,8 @@ def test_in_bfloat16_a_request_is_repeated_more_often(monkeypatch, precision, nu
     answer = {"text": np.array([text + b" another" for text in requests.TEXTS], object)}
     monkeypatch.setattr(requests, "_run_session", lambda *arguments: ("CPU", [answer]))
     with pytest.raises(VerificationError):
-        requests.verify(None, {"serving_default": Same()}, precision=precision)
-    assert len(shares_changed) == num_calls
+        requests.verify(None, {"serving_default": Same()})
+    assert len(shares_changed) == 1 + 128
     assert shares_changed[0] == 0 < shares_changed[1] < 0.03
     # Two random units of a weight, each one up or down, cancel out for half of the weights.
     assert shares_changed[-1] == pytest.approx(0.5, abs=0.05)

@@ -257,6 +257,10 @@ class TokenCache:
             # Some file systems have no locks.
             if isinstance(error, BlockingIOError):
                 raise
+        # Another training may have removed the directory before it was locked.
+        if not _is_at(descriptor, directory):
+            stack.close()
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(directory))
         return stack.close
 
     def _remove(self, entry: pathlib.Path) -> None:
@@ -266,7 +270,9 @@ class TokenCache:
             descriptor = os.open(entry, os.O_RDONLY | os.O_NONBLOCK)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.rename(entry, removed)
+                # Another training may have replaced the entry before it was locked.
+                if _is_at(descriptor, entry):
+                    os.rename(entry, removed)
             finally:
                 os.close(descriptor)
             shutil.rmtree(removed, ignore_errors=True)
@@ -278,7 +284,9 @@ class TokenCache:
             yield
         except OSError as error:
             # `fsync` names no file.
-            if error.filename and not str(error.filename).startswith(str(self.temporary)):
+            is_ours = str(error.filename or self.temporary).startswith(str(self.temporary))
+            # Errors of a decompressor have no number.
+            if error.errno is None or not is_ours:
                 raise
             raise OSError(error.errno, error.strerror, str(entry)) from None
 
@@ -374,7 +382,16 @@ def _shows_damage(error: BaseException) -> bool:
     if isinstance(error, OSError):
         # Other errors may be temporary, or concern only this user.
         return isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError)
-    return not isinstance(error, MemoryError)
+    # There may be too little memory, or too many threads.
+    return not isinstance(error, MemoryError | RuntimeError)
+
+
+def _is_at(descriptor: int, path: pathlib.Path) -> bool:
+    """Returns whether an open directory is still the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _in_json(settings: dict[str, Any]) -> dict[str, Any]:

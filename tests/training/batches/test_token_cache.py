@@ -3,6 +3,8 @@ the same as without a cache."""
 
 import dataclasses
 import errno
+import fcntl
+import gzip
 import json
 import logging
 import os
@@ -495,6 +497,54 @@ def test_an_entry_that_another_training_uses_is_not_removed(start):
         assert entry in start.entries()
     start("model.max_length=65")
     assert entry not in start.entries()
+
+
+@pytest.mark.parametrize("operation", [fcntl.LOCK_SH, fcntl.LOCK_EX])
+def test_an_entry_that_is_replaced_before_it_is_locked_stays(
+    operation, start, tokenizers, monkeypatch
+):
+    first, _ = start()
+    (entry,) = start.entries()
+    flip(entry / "0.source.ids")
+    damaged = os.open(entry, os.O_RDONLY)
+    flock = fcntl.flock
+    with TokenCache(ModelDir(start.model_dir), True) as cache:
+
+        def replace_and_lock(descriptor, asked):
+            if asked & operation and os.path.sameopenfile(descriptor, damaged):
+                monkeypatch.setattr(fcntl, "flock", flock)
+                # This start removes the damaged entry, and uses the new one.
+                Start(tokenizers, start.model_dir).get(cache)
+                (entry / "of another start").touch()
+            flock(descriptor, asked)
+
+        monkeypatch.setattr(fcntl, "flock", replace_and_lock)
+        assert start()[0] == first
+        assert (entry / "of another start").exists()
+    os.close(damaged)
+    assert start() == (first, True)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()])
+def test_an_entry_stays_if_threads_or_memory_are_used_up(error, start, monkeypatch):
+    first, _ = start()
+    (entry,) = start.entries()
+    with monkeypatch.context() as patch:
+        patch.setattr(token_cache, "read_length_counts", lambda *arguments: raise_(error))
+        (entry / "of this start").touch()
+        assert start() == (first, False)
+    assert (entry / "of this start").exists()
+    assert start() == (first, True)
+
+
+def test_an_error_of_a_decompressor_keeps_its_message(start, monkeypatch):
+    monkeypatch.setattr(start, "encode", lambda *arguments: raise_(gzip.BadGzipFile("no gzip")))
+    with pytest.raises(gzip.BadGzipFile, match="^no gzip$"):
+        start()
+
+
+def raise_(error):
+    raise error
 
 
 def test_a_directory_that_is_shared_keeps_all_entries_and_dates_their_last_use(start, tmp_path):
