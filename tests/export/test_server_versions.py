@@ -4,6 +4,7 @@ registries; see `make test-servers`."""
 import base64
 import json
 import pathlib
+from typing import Any, NamedTuple
 
 import pytest
 import tensorflow as tf
@@ -21,6 +22,7 @@ from keras_transformer.export.requests import TEXTS, verify
 from keras_transformer.export.servable import export_servable
 from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.translation import Translator
+from keras_transformer.translation.compiled_search import SearchShapes
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 # That of 2.12 is there for its tensorflow-text alone.
@@ -44,6 +46,8 @@ def translator_and_signatures(name, model_dirs):
         return Translator(
             plain.model, plain.tokenizers, plain.decoding, shortlist=shortlist
         ), SEARCHES
+    if name == "compiled":
+        return Translator.load(tiny), ("translate", "translate_n_best", "translate_document")
     if name == "int8":
         return Translator.load(tiny, precision="int8-weights"), SEARCHES
     if name == "placeholders":
@@ -54,46 +58,58 @@ def translator_and_signatures(name, model_dirs):
     return Translator.load(model_dirs[name]), tuple(SIGNATURES)
 
 
-@pytest.fixture(scope="module", params=["tiny", "wordpiece", "shortlist", "int8", "placeholders"])
-def saved_and_functions(request, model_dirs, tmp_path_factory):
-    """The path of a SavedModel, and the functions that were saved."""
-    seen = []
+class Saved(NamedTuple):
+    """The path of a SavedModel, the functions that were saved, and requests that compile."""
+
+    path: pathlib.Path
+    functions: dict[SignatureName, Any]
+    requests: dict[SignatureName, list[dict[str, tf.Tensor]]]
+
+
+@pytest.fixture(
+    scope="module", params=["tiny", "wordpiece", "shortlist", "int8", "placeholders", "compiled"]
+)
+def saved(request, model_dirs, tmp_path_factory):
+    results = []
     translator, signatures = translator_and_signatures(request.param, model_dirs)
+    shapes = SearchShapes((16,)) if request.param == "compiled" else None
+
+    def keep(path, functions, signatures, precision, requests):
+        results.append((functions, requests))
+
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(
-            servable, "verify", lambda path, functions, *others: seen.append(functions)
-        )
-        path = export_servable(
-            translator, tmp_path_factory.mktemp(request.param), signatures=signatures
-        )
-    return path, seen[0]
+        monkeypatch.setattr(servable, "verify", keep)
+        directory = tmp_path_factory.mktemp(request.param)
+        path = export_servable(translator, directory, signatures=signatures, shapes=shapes)
+    return Saved(path, *results[0])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda path: path.name)
-def test_every_signature_is_answered_alike(saved_and_functions, environment):
+def test_every_signature_is_answered_alike(saved, environment):
     python = str(environment / "bin" / "python")
     version = (
         "from importlib.metadata import version as v; print(v('tensorflow'), v('tensorflow-text'))"
     )
     print(run_python("-c", version, python=python))
-    verify(*saved_and_functions, python=python)
+    verify(saved.path, saved.functions, more=saved.requests, python=python)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda path: path.name)
-def test_every_signature_is_answered_alike_by_the_c_api(saved_and_functions, environment):
-    path, functions = saved_and_functions
+def test_every_signature_is_answered_alike_by_the_c_api(saved, environment):
     texts = [text.decode(errors="replace") for text in TEXTS]
-    requests = [(name, SIGNATURES[name].example(texts)) for name in functions]
+    requests = [(name, SIGNATURES[name].example(texts)) for name in saved.functions]
     python = environment / "bin" / "python"
-    printed = run_python("-c", C_PROCESS, path, CHECKOUT, python=python, input=json.dumps(requests))
+    printed = run_python(
+        "-c", C_PROCESS, saved.path, CHECKOUT, python=python, input=json.dumps(requests)
+    )
     for line, (name, inputs) in zip(printed.splitlines(), requests, strict=True):
         tensors = {
             key: tf.constant(inputs[key], spec.dtype)
             for key, spec in SIGNATURES[name].inputs.items()
         }
-        expected = functions[name](**tensors)
+        expected = saved.functions[name](**tensors)
         assert_same(
             json.loads(line), decoded({key: tensor.numpy() for key, tensor in expected.items()})
         )
@@ -130,11 +146,8 @@ def arguments(definition):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version, text_version", LINKED.items())
-def test_operations_and_attributes_are_those_that_a_server_registers(
-    saved_and_functions, version, text_version
-):
-    path, _ = saved_and_functions
-    (meta_graph,) = SavedModel.FromString((path / "saved_model.pb").read_bytes()).meta_graphs
+def test_operations_and_attributes_are_those_that_a_server_registers(saved, version, text_version):
+    (meta_graph,) = SavedModel.FromString((saved.path / "saved_model.pb").read_bytes()).meta_graphs
     functions = meta_graph.graph_def.library.function
     nodes = [
         *meta_graph.graph_def.node,
