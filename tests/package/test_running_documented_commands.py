@@ -115,6 +115,8 @@ BEFORE = {
     "docs/pretrained.md": "cp -r $MARIAN opus-mt-en-de; cp test.en text.en; cp train.en ours.en; "
     "cp train.de ours.de",
     "docs/coming-from.md": "mkdir models; cp -r $MODEL models/en-de",
+    "docs/compiling.md": "mkdir models; cp -r $MODEL models/en-de; "
+    "keras-transformer export --model-dir models/en-de --output servable/en-de",
     "docs/serving.md": "mkdir models; cp -r $MODEL models/en-de; ln -s $ROOT/examples examples",
     "docs/latency.md": "mkdir models; cp -r $MODEL models/en-de; "
     "sed -n '/^```python/,/^```/{/^```/d;s/8501/'$PORT'/;p}' $ROOT/docs/latency.md "
