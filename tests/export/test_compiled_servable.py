@@ -22,7 +22,7 @@ from keras_transformer.export.servable import XLA_FLAG, export_servable, graph_o
 from keras_transformer.export.signatures import SIGNATURES, signatures_of
 from keras_transformer.serving import server
 from keras_transformer.training.batches.vocabulary import train_tokenizer
-from keras_transformer.translation import Translator
+from keras_transformer.translation import Translator, compiled_search
 from keras_transformer.translation.compiled_search import CompiledSearch, SearchShapes
 
 SHORT = "Anna sees a tree."
@@ -187,6 +187,18 @@ def test_the_requests_of_each_signature_compile_each_shape(shapes_run, tagged_mo
     for inputs in requests[name]:
         function(**inputs)
     assert shapes_run == {(batch, length) for batch in (1, 2, 3) for length in (16, 24, 100)}
+
+
+@pytest.mark.parametrize("most_positions, is_compiled", [(3 * 66, True), (3 * 66 - 1, False)])
+def test_a_batch_that_would_be_divided_in_a_full_shape_is_not_compiled(
+    shapes_run, tagged_model, monkeypatch, most_positions, is_compiled
+):
+    # Translations of 16 tokens have up to 50 more.
+    monkeypatch.setattr(compiled_search, "POSITIONS_PER_BATCH", most_positions)
+    translator = Translator(*tagged_model, DecodingConfig())
+    translator.compile_search([16], [3])
+    translator([SHORT] * 2)
+    assert shapes_run == ({(3, 16)} if is_compiled else set())
 
 
 def test_signatures_with_the_same_function_share_requests(translator):
