@@ -13,7 +13,8 @@ from ..errors import ConfigError
 from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar
 from ..runtime.standard_streams import write_lines
-from .options import Parser, check_outputs, directory, existing_file, input_file
+from .options import Parser, check_outputs, directory, existing_file
+from .parallel_text import TEST_TEXT, TRAINING_TEXT
 from .trained import (
     glossary_of,
     load_translator,
@@ -42,8 +43,7 @@ def _report_path(name: str, path: str) -> str:
 def add_evaluate_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --source test.en --reference test.de"
     parser.add_model_dir()
-    parser.add_option("--source", input_file, "FILE", "sentences, one per line", required=True)
-    parser.add_option("--reference", input_file, "FILE", "their translations", required=True)
+    TEST_TEXT.add_single_to(parser)
     parser.add_tokenize()
     parser.add_json()
     parser.add_precision()
@@ -53,12 +53,13 @@ def add_evaluate_options(parser: Parser) -> None:
 
 def run_evaluate(options: argparse.Namespace) -> None:
     """Translate a file and print BLEU and chrF."""
+    TEST_TEXT.check(options, "text")
     from keras_transformer.training.bleu import choose_tokenizer, make_bleu
-    from keras_transformer.training.text.corpus import read_pairs
-    from keras_transformer.training.text.text_files import name_of
+    from keras_transformer.training.text.corpus import read_text
 
     trained = read_trained(options.model_dir, options)
-    pairs = read_pairs(options.source, options.reference)
+    (corpus,) = TEST_TEXT.open(options)
+    pairs, _ = read_text([corpus])
     translator = load_translator(trained)
     tokenize = options.tokenize or choose_tokenizer(pairs.target)
     # Report a missing package before translating, which may take minutes.
@@ -69,7 +70,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
     from ..runtime.device import log_device
 
     log_device()
-    name = name_of(options.source)
+    name = corpus.shards[0].source_name
     result = evaluate(lambda texts: translate_lines(translator, texts, name), pairs, tokenize)
     trained.model_dir.write_evaluation(
         f"{len(pairs):,} sentences of {os.path.basename(name)}, "
@@ -103,8 +104,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
 def add_score_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --source test.en --target test.de"
     parser.add_model_dir()
-    parser.add_option("--source", input_file, "FILE", "sentences, one per line", required=True)
-    parser.add_option("--target", input_file, "FILE", "their translations", required=True)
+    TRAINING_TEXT.add_single_to(parser)
     parser.add_tag()
     parser.add_option(
         "--reverse-model-dir",
@@ -118,17 +118,19 @@ def add_score_options(parser: Parser) -> None:
 
 def run_score(options: argparse.Namespace) -> None:
     """Print the log probability of given translations."""
+    TRAINING_TEXT.check(options, "text")
     import numpy as np
 
-    from keras_transformer.training.text.corpus import read_pairs
-    from keras_transformer.training.text.text_files import name_of
+    from keras_transformer.training.text.corpus import read_text
 
     trained = read_trained(options.model_dir, options)
     reverse_trained = None
     if options.reverse_model_dir is not None:
         # --tag applies only to the forward model.
         reverse_trained = read_trained(options.reverse_model_dir, argparse.Namespace())
-    pairs = read_pairs(options.source, options.target)
+    (corpus,) = TRAINING_TEXT.open(options)
+    (shard,) = corpus.shards
+    pairs, _ = read_text([corpus])
     translator = load_translator(trained)
     reverse = None if reverse_trained is None else load_translator(reverse_trained)
     all_values: list[float] = []
@@ -136,12 +138,8 @@ def run_score(options: argparse.Namespace) -> None:
         for first, block in numbered_blocks(zip(pairs.source, pairs.target, strict=True)):
             sources, targets = zip(*block, strict=True)
             scores = translator.score_tokens(sources, targets)
-            log_truncated(
-                translator, np.asarray(scores.source_lengths), first, name_of(options.source)
-            )
-            log_truncated(
-                translator, np.asarray(scores.target_lengths), first, name_of(options.target)
-            )
+            log_truncated(translator, np.asarray(scores.source_lengths), first, shard.source_name)
+            log_truncated(translator, np.asarray(scores.target_lengths), first, shard.target_name)
             values = np.asarray(scores.log_probs)
             if reverse is not None:
                 from ..translation.graph import dual_scores
@@ -158,10 +156,11 @@ def run_score(options: argparse.Namespace) -> None:
 
 def add_compare_options(parser: Parser) -> None:
     parser.example = "--source test.en --reference test.de --model-dir models/a models/b"
-    help = "sentences, one per line; a file for each test set"
-    parser.add_paths("--source", help, required=True, check=existing_file)
-    help = "reference translations; a file for each test set, in the same order"
-    parser.add_paths("--reference", help, required=True, check=existing_file)
+    with parser.group(
+        "test sets",
+        "Use --source and --reference, in the same order, or --pairs. Each file is a test set.",
+    ):
+        TEST_TEXT.add_to(parser, check=existing_file)
     help = "model directories to translate --source with"
     parser.add_paths("--model-dir", help, check=directory, metavar="DIR")
     help = (
@@ -197,15 +196,13 @@ def run_compare(options: argparse.Namespace) -> None:
     if not (model_dirs or hypotheses):
         raise ConfigError("nothing to compare: give --model-dir, --hypotheses or both")
     check_outputs(options, [options.output] if options.output else [])
-    for what, names in (("system", [*model_dirs, *hypotheses]), ("test set", options.source)):
+    TEST_TEXT.check(options, "test sets")
+    corpora = TEST_TEXT.open(options)
+    names_of_tests = [corpus.shards[0].source_name for corpus in corpora]
+    for what, names in (("system", [*model_dirs, *hypotheses]), ("test set", names_of_tests)):
         if twice := [name for place, name in enumerate(names) if name in names[:place]]:
             raise ConfigError(f"{what}s must be different; received {twice[0]} twice")
-    number = len(options.source)
-    if len(options.reference) != number:
-        raise ConfigError(
-            "--source and --reference must be given the same number of files; "
-            f"received {number} and {len(options.reference)}"
-        )
+    number = len(corpora)
     if len(hypotheses) % number:
         raise ConfigError(
             "--hypotheses must be given, for each system, a file for each test set: "
@@ -214,16 +211,15 @@ def run_compare(options: argparse.Namespace) -> None:
     from keras_transformer.training.bleu import choose_tokenizer, make_bleu
     from keras_transformer.training.comparison.compare import System, compare, require_comparable
     from keras_transformer.training.comparison.report import write_reports
-    from keras_transformer.training.text.corpus import read_pairs
-    from keras_transformer.training.text.text_files import Shard, read_lines
+    from keras_transformer.training.text.corpus import read_text
 
     from ..model_dir.files import replacing
+    from ..text import Shard, read_lines
 
     glossary = glossary_of(options)
     models = [read_trained(path, options) for path in model_dirs]
     test_sets = {
-        source: read_pairs(source, reference)
-        for source, reference in zip(options.source, options.reference, strict=True)
+        name: read_text([corpus])[0] for name, corpus in zip(names_of_tests, corpora, strict=True)
     }
     # Check all systems and test sets before translating, which may take minutes.
     for pairs in test_sets.values():

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import dataclasses
+from collections.abc import Iterable
 from typing import Literal
 
 from ..checks import positive_int, probability
@@ -79,13 +80,13 @@ def run_synthesize(options: argparse.Namespace) -> None:
     trained = read_trained(options.model_dir, options)
     n_best = 1 if options.target is None else options.n_best or trained.decoding.beam_size
     check_n_best(n_best, trained, options)
-    from keras_transformer.training.text.text_files import read_lines_or_pairs, read_texts
+    from ..text import read_texts
 
     # Read the files first, so that errors are reported before TensorFlow is loaded.
     if options.source is None:
         targets = read_texts(options.target)
     else:
-        pairs = read_lines_or_pairs(options.source, options.target)
+        pairs = _read_lines_or_pairs(options)
     translator = load_translator(trained)
     from keras_transformer.training.synthesis.translated_pairs import backtranslate, distill
 
@@ -118,6 +119,16 @@ def run_synthesize(options: argparse.Namespace) -> None:
         distill(translator, pairs, options.output, settings, n_best, metric, tokenize)
 
 
+def _read_lines_or_pairs(options: argparse.Namespace) -> Iterable[tuple[str, str]]:
+    """Reads the pairs of --source and --target, or the lines of --source with empty targets."""
+    from ..text import Reread, open_corpora, pairs_of, read_texts
+
+    if options.target is not None:
+        return pairs_of(open_corpora(options.source, options.target))
+    texts = read_texts(options.source)
+    return Reread(lambda: ((source, "") for source in texts))
+
+
 def add_augment_options(parser: Parser) -> None:
     parser.example = "--source test.en --upper-case 1 --output upper"
     parser.add_paths("--source", f"sentences, {ONE_PER_LINE}", required=True)
@@ -148,12 +159,10 @@ def run_augment(options: argparse.Namespace) -> None:
     sides = ("source",) if options.target is None else ("source", "target")
     paths = [f"{options.output}.{side}" for side in sides]
     check_outputs(options, paths)
-    from keras_transformer.training.text.text_files import read_lines_or_pairs
-
     from ..model_dir.files import replacing
     from ..runtime.progress import ProgressBar
 
-    pairs = read_lines_or_pairs(options.source, options.target)
+    pairs = _read_lines_or_pairs(options)
     with tensorflow_backend():
         from keras_transformer.training.batches.augmentation import Augmentation
 

@@ -12,21 +12,23 @@ from ..errors import ConfigError
 from ..runtime.packages import tensorflow_backend
 from ..runtime.standard_streams import write_lines
 from .options import (
+    ONE_PER_LINE,
     Parser,
     check_outputs,
     directory,
     existing_directory,
     writable_directory,
 )
+from .parallel_text import TRAINING_TEXT, VALIDATION_TEXT
 from .trained import load_translator, read_trained
 
 if TYPE_CHECKING:
     from keras_transformer.training.run.interruption import Interruption
     from keras_transformer.training.text.corpus import SentencePairs
     from keras_transformer.training.text.filters import HeldOut
-    from keras_transformer.training.text.text_files import Corpus
 
     from ..model_dir import ModelDir
+    from ..text import Corpus
 
 
 # The number is limited, because TensorFlow takes a while to set up each virtual CPU.
@@ -45,11 +47,7 @@ def _add_text_options(parser: Parser) -> None:
             "sentences, one per line; .gz, .xz and .zst files are decompressed; a pattern in "
             "quotes, such as "
         )
-        parser.add_paths("--source", help + "'news-*.en.gz', matches files of the same corpus")
-        parser.add_paths("--target", "their translations, one per line")
-        parser.add_paths(
-            "--pairs", "files with one pair per line: a sentence, a tab and its translation"
-        )
+        TRAINING_TEXT.add_to(parser, help + "'news-*.en.gz', matches files of the same corpus")
         parser.add_option(
             "--tfds", text_not_empty, "NAME", "a translation dataset from tensorflow-datasets"
         )
@@ -58,7 +56,7 @@ def _add_text_options(parser: Parser) -> None:
         "Use --valid-source and --valid-target, or --valid-pairs, or --valid-fraction, or "
         "--valid-size. A --tfds dataset has its own validation text.",
     ):
-        _add_validation_files(parser)
+        VALIDATION_TEXT.add_to(parser)
         help = "hold out this share of the training text, selected by a hash of each pair"
         parser.add_option("--valid-fraction", _valid_fraction, "F", help, type=float)
         help = "hold out N pairs of the training text"
@@ -74,45 +72,29 @@ def _add_text_options(parser: Parser) -> None:
         )
 
 
-def _add_validation_files(parser: Parser) -> None:
-    parser.add_paths("--valid-source", "sentences, one per line")
-    parser.add_paths("--valid-target", "their translations, one per line")
-    parser.add_paths(
-        "--valid-pairs", "files with one pair per line: a sentence, a tab and its translation"
-    )
-
-
 def check_text_options(options: argparse.Namespace, needs_validation: bool = False) -> None:
     """Raises a ConfigError if the training text is missing or a text is given in several ways."""
-    files = (options.source, options.target, options.pairs, options.tfds)
-    ways = ([True, True, False, False], [False, False, True, False], [False, False, False, True])
-    if [value is not None for value in files] not in ways:
-        raise ConfigError(
-            "give the training text in one way: by --source and --target, by --pairs, or by --tfds"
-        )
-    given = (options.valid_source, options.valid_pairs, options.valid_fraction, options.valid_size)
-    num_given = sum(value is not None for value in given)
-    is_half_given = bool(options.valid_source) != bool(options.valid_target)
-    if is_half_given or num_given > 1 or (needs_validation and not (num_given or options.tfds)):
-        raise ConfigError(
-            "give the validation text in one way: by --valid-source and --valid-target, by "
-            "--valid-pairs, or held out "
-            "of the training text by --valid-fraction or --valid-size"
-        )
+    TRAINING_TEXT.check(options, "training text", {"by --tfds": options.tfds})
+    held_out = "held out of the training text by --valid-fraction or --valid-size"
+    if options.valid_fraction and options.valid_size:
+        raise ConfigError("give either --valid-fraction or --valid-size")
+    VALIDATION_TEXT.check(
+        options,
+        "validation text",
+        {held_out: options.valid_fraction or options.valid_size},
+        required=needs_validation and not options.tfds,
+    )
 
 
 def _corpora(options: argparse.Namespace, split: Literal["train", "validation"]) -> "list[Corpus]":
     """Opens the text of a split, or returns [] if the split is held out of the training text."""
-    from keras_transformer.training.text.text_files import paired_corpora, text_corpora, tfds_corpus
-
-    prefix = "valid_" if split == "validation" else ""
-    source, target, pairs = (
-        getattr(options, f"{prefix}{name}") or [] for name in ("source", "target", "pairs")
-    )
-    corpora = text_corpora(source, target) + paired_corpora(pairs)
+    text = TRAINING_TEXT if split == "train" else VALIDATION_TEXT
+    corpora = text.open(options)
     if corpora or options.tfds is None or (split == "validation" and _held_out(options)):
         return corpora
     with tensorflow_backend():
+        from ..text.tfds import tfds_corpus
+
         return [tfds_corpus(options.tfds, split)]
 
 
@@ -317,7 +299,7 @@ def add_average_options(parser: Parser) -> None:
         "training.validate_by, and the better of the two is used for translation. Without a "
         "validation text, the average is used.",
     ):
-        _add_validation_files(parser)
+        VALIDATION_TEXT.add_to(parser)
 
 
 def run_average(options: argparse.Namespace) -> None:
@@ -328,20 +310,12 @@ def run_average(options: argparse.Namespace) -> None:
     config = model_dir.read_config()
     if options.last and options.best:
         raise ConfigError("give either --last or --best")
-    if bool(options.valid_source) != bool(options.valid_target) or (
-        options.valid_source and options.valid_pairs
-    ):
-        raise ConfigError(
-            "give the validation text in one way: by --valid-source and --valid-target, or by "
-            "--valid-pairs"
-        )
+    VALIDATION_TEXT.check(options, "validation text", required=False)
     if not model_dir.checkpoints():
         raise ConfigError(f"{model_dir}: no checkpoints to average")
     from keras_transformer.training.text.corpus import read_valid_text
-    from keras_transformer.training.text.text_files import paired_corpora, text_corpora
 
-    corpora = text_corpora(options.valid_source or [], options.valid_target or [])
-    corpora += paired_corpora(options.valid_pairs or [])
+    corpora = VALIDATION_TEXT.open(options)
     # Read the files first, so that errors are reported before TensorFlow is loaded.
     pairs = read_valid_text(corpora, config.data) if corpora else None
     with tensorflow_backend():
@@ -357,11 +331,10 @@ def run_average(options: argparse.Namespace) -> None:
 def add_shortlist_options(parser: Parser) -> None:
     parser.example = "--source train.en --target train.de --model-dir models/en-de"
     parser.add_model_dir()
-    texts = "sentences, one per line, such as the training text"
-    parser.add_paths(
-        "--source", f"{texts}; a pattern in quotes matches several files", required=True
-    )
-    parser.add_paths("--target", "their translations, by humans or by the model", required=True)
+    with parser.group(
+        "text", "Use --source and --target, or --pairs. Translations may be by humans or the model."
+    ):
+        TRAINING_TEXT.add_to(parser, f"sentences, {ONE_PER_LINE}, such as the training text")
     parser.add_option(
         "--links",
         text_not_empty,
@@ -381,9 +354,9 @@ def add_shortlist_options(parser: Parser) -> None:
 
 def run_build_shortlist(options: argparse.Namespace) -> None:
     """Build a shortlist of target tokens for each source token, which makes translation faster."""
+    TRAINING_TEXT.check(options, "text")
     check_outputs(options, [options.links] if options.links else [])
     from keras_transformer.training.text.corpus import read_text
-    from keras_transformer.training.text.text_files import text_corpora
 
     from ..model_dir import ModelDir
 
@@ -393,7 +366,7 @@ def run_build_shortlist(options: argparse.Namespace) -> None:
     trained = (
         read_trained(options.model_dir, options)._replace(shortlist=False) if is_guided else None
     )
-    pairs, _ = read_text(text_corpora(options.source, options.target))
+    pairs, _ = read_text(TRAINING_TEXT.open(options))
     with tensorflow_backend():
         from keras_transformer.training.alignment.shortlist import (
             attention_links,

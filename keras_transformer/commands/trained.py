@@ -129,7 +129,7 @@ def _numbered_lines(path: str, content: str) -> list[tuple[int, str]]:
     Raises:
         InvalidFileError: If there are no such lines, or too many.
     """
-    from keras_transformer.training.text.text_files import read_lines_once
+    from ..text import read_lines_once
 
     lines = []
     size = 0

@@ -219,6 +219,11 @@ def test_score_prefers_the_known_translation(tiny_model_dir, known_pairs, text, 
         text("wrong.de", "der Hund hat zwei Äpfel, kauft!\nAnna hat einen Baum, sieht!\n")
     )
     assert len(right) == 2 and all(0 >= score > other for score, other in zip(right, wrong))
+    # The same pairs in one file.
+    lines = [pathlib.Path(path).read_text().splitlines() for path in known_pairs.values()]
+    pairs = text("pairs.tsv", "".join(f"{source}\t{target}\n" for source, target in zip(*lines)))
+    main(["score", "--model-dir", str(tiny_model_dir), "--pairs", pairs])
+    assert [float(line) for line in capsys.readouterr().out.splitlines()] == right
 
 
 def test_evaluate_and_score_say_which_lines_they_cut(tiny_model_dir, text, capsys):

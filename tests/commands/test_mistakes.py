@@ -174,7 +174,15 @@ MISTAKES = {
     "'news-*.en.gz', or - for standard input",
     f"train {PAIRS}": ONE_VALIDATION_TEXT,
     f"train {PAIRS} --valid-source a.en": ONE_VALIDATION_TEXT,
-    f"train {PAIRS} --valid-size 1 --valid-fraction 0.1": ONE_VALIDATION_TEXT,
+    f"train {PAIRS} --valid-size 1 --valid-fraction 0.1": "give either --valid-fraction or "
+    "--valid-size",
+    f"train {PAIRS} --valid-size 1 --valid-pairs a.en": ONE_VALIDATION_TEXT,
+    "evaluate --source a.en": "give the text in one way: by --source and --reference, or by "
+    "--pairs",
+    f"evaluate {TEXT} --pairs a.en": "give the text in one way: by --source and --reference",
+    "score --target a.de": "give the text in one way: by --source and --target, or by --pairs",
+    "build-shortlist": "give the text in one way: by --source and --target, or by --pairs",
+    "compare --hypotheses a.de": "give the test sets in one way: by --source and --reference",
     f"train {FOUR} --valid-pairs a.en": ONE_VALIDATION_TEXT,
     f"train {PAIRS} --valid-fraction 1": "--valid-fraction must be above 0 and below 1; received",
     f"train {PAIRS} --valid-size 3": "--valid-size must be at most the number of different "
@@ -520,7 +528,7 @@ def test_prefixes_that_cannot_be_read_are_named(tiny_model_dir, fails, monkeypat
 
 
 def test_a_pipe_of_text_without_an_end_is_refused(fails, text, monkeypatch):
-    monkeypatch.setattr("keras_transformer.training.text.text_files._MAX_BYTES_IN_MEMORY", 2**20)
+    monkeypatch.setattr("keras_transformer.text.lines._MAX_BYTES_IN_MEMORY", 2**20)
     with endless_pipe(b"A dog runs.\n") as path:
         message = fails("check-data", "--source", path, "--target", text("a.de", ["Ein Hund"]))
     assert f"{path}: text of a pipe is held in memory and must take at most" in message

@@ -60,9 +60,9 @@ import logging
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
 from keras_transformer.training.text.corpus import read_text
 from keras_transformer.training.text.filters import HeldOut
-from keras_transformer.training.text.text_files import paired_corpora
+from keras_transformer.text import open_corpora
 from keras_transformer.config import DataConfig
-read_text(paired_corpora(["-"]), DataConfig(), HeldOut(size=1))
+read_text(open_corpora(pairs=["-"]), DataConfig(), HeldOut(size=1))
 """
     line = "INFO keras_transformer.training.text.corpus held out 1 sentence pair to validate on"
     piped = {"input": "a\tb\nc\td\n", "stderr": subprocess.STDOUT}

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from keras_transformer.config.sections import AugmentConfig
 from keras_transformer.tensors import Tensor
+from keras_transformer.text import CountedReread
 from keras_transformer.tokenizers import SentencePieceTokenizer
 from keras_transformer.tokenizers.placeholders import SpanFinder
 from keras_transformer.tokenizers.sentencepiece import escape
@@ -25,7 +26,6 @@ from keras_transformer.tokenizers.terms import annotated, escaped
 from ..alignment.model_1 import Lexicon, Term
 from ..text.corpus import SentencePairs, in_chunks
 from ..text.filters import Pair
-from ..text.text_files import CountedReread
 
 # This noncharacter replaces a span that must not change. Texts that contain it are not changed.
 _SPAN = "\ufdd0"

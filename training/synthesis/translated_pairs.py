@@ -28,11 +28,11 @@ from keras_transformer.checks import shown
 from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.model_dir.files import locked, naming_errors, replacing
 from keras_transformer.runtime.progress import ProgressBar, counted
+from keras_transformer.text import Reread
 
 from ..bleu import choose_tokenizer, make_bleu
 from ..text.corpus import TextHash, fingerprint_of, in_chunks
 from ..text.filters import Pair
-from ..text.text_files import Reread
 
 if TYPE_CHECKING:
     from keras_transformer.translation import Sampling, Translator

@@ -11,10 +11,10 @@ import tabulate
 from keras_transformer.config import DataConfig
 from keras_transformer.runtime.progress import counted
 from keras_transformer.scripts import forms_of_chinese, main_script, name_of_script
+from keras_transformer.text import Corpus, Shard
 
 from .corpus import judged_pairs, name_of_text, require_one_for_each
 from .filters import RECOMMENDED, HeldOut, filters_of
-from .text_files import Corpus, Shard
 
 if TYPE_CHECKING:
     from keras_transformer.tokenizers.placeholders import SpanFinder

@@ -15,9 +15,9 @@ from keras_transformer.checks import require
 from keras_transformer.config import DataConfig
 from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.runtime.progress import ProgressBar, counted
+from keras_transformer.text import Corpus, CountedReread, Shard, open_corpora
 
 from .filters import Filter, HeldOut, Pair, Scores, filters_of, judge
-from .text_files import Corpus, CountedReread, Shard, text_corpora
 
 _log = logging.getLogger(__name__)
 
@@ -257,7 +257,7 @@ def read_pairs(
         ConfigError: A file cannot be opened.
         InvalidFileError: A file is empty or is not text, or the numbers of lines differ.
     """
-    return read_text(text_corpora([source_path], [target_path]))[0]
+    return read_text(open_corpora([source_path], [target_path]))[0]
 
 
 def _report_left_out(filters: list[Filter], counts: np.ndarray, name: str) -> None:

@@ -13,8 +13,7 @@ from keras_transformer.config import DataConfig
 from keras_transformer.config.sections import scripts_of
 from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.runtime.packages import missing_packages_named
-
-from .text_files import read_texts
+from keras_transformer.text import read_texts
 
 Pair = tuple[str, str]
 # Accepts n pairs, their lengths (n, 2) in characters and their scores (n,), and returns which pairs

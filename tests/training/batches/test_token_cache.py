@@ -19,6 +19,7 @@ import pytest
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
+from keras_transformer.text import read_lines
 from keras_transformer.tokenizers import TokenizerPair
 from keras_transformer.tokenizers.placeholders import SpanFinder
 from keras_transformer.training.batches import encoded_pairs, token_cache
@@ -32,7 +33,6 @@ from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run.trainer import encode_training
 from keras_transformer.training.text.corpus import SentencePairs, read_pairs
-from keras_transformer.training.text.text_files import read_lines
 
 NOUNS = ["tree", "dog", "bridge", "house", "apple"]
 SOURCES = [f"Anna sees a {noun} number {i}." for i in range(8) for noun in NOUNS]

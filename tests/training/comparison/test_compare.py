@@ -332,6 +332,19 @@ def test_the_command_takes_several_test_sets(text, tmp_path, monkeypatch, capsys
     ]
 
 
+def test_compare_with_pairs_equals_compare_with_source_and_reference(
+    text, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    text("source", SOURCES), text("reference", REFERENCES), text("a", FIRST)
+    text("pairs", [f"{source}\t{target}" for source, target in zip(SOURCES, REFERENCES)])
+    reports = []
+    for given in (["--source", "source", "--reference", "reference"], ["--pairs", "pairs"]):
+        main(["compare", *given, "--hypotheses", "a", "--json"])
+        reports.append(json.loads(capsys.readouterr().out)["results"])
+    assert reports[0] == reports[1]
+
+
 def test_what_a_sentence_holds_ends_no_line_and_does_not_reach_the_terminal(
     text, tmp_path, monkeypatch, capsys
 ):
@@ -438,7 +451,7 @@ def test_a_model_is_loaded_once_for_all_test_sets(
         (["--model-dir", "nowhere"], "nowhere: not a model directory"),
         (
             ["--source", "short", "--hypotheses", "other", "short"],
-            "must be given the same number of files; received 2",
+            "must have the same number of files; received 2",
         ),
         (
             [

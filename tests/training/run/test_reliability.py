@@ -44,6 +44,7 @@ from keras_transformer.model_dir.files import (
     temporary_beside,
 )
 from keras_transformer.models import build_transformer
+from keras_transformer.text import Corpus, Shard
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run import loop, trainer
 from keras_transformer.training.run.devices import Workers, make_strategy
@@ -59,7 +60,6 @@ from keras_transformer.training.step import model as step_model
 from keras_transformer.training.step.model import build_training_model
 from keras_transformer.training.text.corpus import read_text
 from keras_transformer.training.text.filters import HeldOut
-from keras_transformer.training.text.text_files import Corpus, Shard
 
 # Three validations.
 OVERRIDES = (

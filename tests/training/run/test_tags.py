@@ -22,6 +22,7 @@ from keras_transformer.export.servable import export_servable
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.serving.server import RequestError, RestApi, load_servable
+from keras_transformer.text import Corpus, Shard
 from keras_transformer.tokenizers import PretrainedSentencePieceTokenizer, TokenizerPair
 from keras_transformer.tokenizers.sentencepiece import parse_model
 from keras_transformer.tokenizers.text_codec import TextCodec
@@ -33,7 +34,6 @@ from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.trainer import train
 from keras_transformer.training.text.corpus import SentencePairs, read_text, read_valid_text
 from keras_transformer.training.text.filters import HeldOut
-from keras_transformer.training.text.text_files import Corpus, Shard
 
 PAIRS = sentence_pairs()
 ENGLISH, GERMAN = (list(side) for side in zip(*PAIRS, strict=True))

@@ -8,8 +8,8 @@ import pytest
 from fresh_process import run_python
 
 from keras_transformer.commands.main import main
+from keras_transformer.text import Corpus, Shard
 from keras_transformer.training.text.check_data import check_data
-from keras_transformer.training.text.text_files import Corpus, Shard
 
 PAIRS = [
     ("a dog runs", "ein Hund rennt"),

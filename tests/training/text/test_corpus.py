@@ -11,8 +11,9 @@ import tensorflow_datasets as tfds
 from urllib3.util.retry import Retry
 
 from keras_transformer.commands.main import main
+from keras_transformer.text import read_lines
+from keras_transformer.text.tfds import tfds_corpus
 from keras_transformer.training.text.corpus import read_pairs, read_text
-from keras_transformer.training.text.text_files import read_lines, tfds_corpus
 
 
 def contents(pairs):

@@ -9,6 +9,7 @@ from fresh_process import run_python
 
 from keras_transformer.config import DataConfig
 from keras_transformer.errors import ConfigError
+from keras_transformer.text import Corpus, Shard
 from keras_transformer.training.text.corpus import (
     SentencePairs,
     pairs_of_epoch,
@@ -16,7 +17,6 @@ from keras_transformer.training.text.corpus import (
     read_text,
 )
 from keras_transformer.training.text.filters import HeldOut, SeenPairs, hash_pairs
-from keras_transformer.training.text.text_files import Corpus, Shard
 
 
 def corpus(*pairs, name="text"):

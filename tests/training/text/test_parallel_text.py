@@ -5,6 +5,7 @@ import gzip
 import itertools
 import json
 import lzma
+import pathlib
 import subprocess
 import sys
 
@@ -12,8 +13,8 @@ import pytest
 import zstandard
 
 from keras_transformer.errors import Error
+from keras_transformer.text import FORMATS, open_corpora, read_lines
 from keras_transformer.training.text.corpus import read_text
-from keras_transformer.training.text.text_files import paired_corpora, read_lines, text_corpora
 
 COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.ZstdCompressor().compress}
 CONTENT = "\ufeffein Bär\u2028\r\n🐻\n".encode() + b"".join(
@@ -220,7 +221,7 @@ def test_the_files_of_a_pattern_are_one_corpus_in_the_order_of_their_names(write
         a2_de="zwei\n",
         a1_de="eins\n",
     )
-    corpora = text_corpora(["*.en"], ["??.de"])
+    corpora = open_corpora(["*.en"], ["??.de"])
     assert [corpus.name for corpus in corpora] == ["*.en, ??.de"]
     assert read(corpora) == [("one", "eins"), ("two", "zwei"), ("three", "drei")]
 
@@ -228,33 +229,33 @@ def test_the_files_of_a_pattern_are_one_corpus_in_the_order_of_their_names(write
 def test_a_file_whose_name_looks_like_a_pattern_is_a_file(write, tmp_path):
     (tmp_path / "a[1].en").write_text("itself\n")
     write(a1_en="another\n", a1_de="selbst\n")
-    assert read(text_corpora(["a[1].en"], ["a[1].de"])) == [("itself", "selbst")]
+    assert read(open_corpora(["a[1].en"], ["a[1].de"])) == [("itself", "selbst")]
 
 
 def test_several_files_are_several_corpora(write):
     write(a_en="one\n", a_de="eins\n", b_en="two\nthree\n", b_de="zwei\ndrei\n")
-    corpora = text_corpora(["a.en", "b.en"], ["a.de", "b.de"])
+    corpora = open_corpora(["a.en", "b.en"], ["a.de", "b.de"])
     assert [corpus.name for corpus in corpora] == ["a.en, a.de", "b.en, b.de"]
     assert read(corpora) == [("one", "eins"), ("two", "zwei"), ("three", "drei")]
 
 
 def test_what_does_not_pair_up_is_named(write):
     write(a1_en="", a2_en="", a3_en="", a1_de="", a3_de="", a4_de="", b1_de="", b2_de="")
-    message = message_of(text_corpora, ["a[123].en"], ["a[13].de"])
+    message = message_of(open_corpora, ["a[123].en"], ["a[13].de"])
     assert message == (
         "the files of source and target must pair up: a[123].en matches 3, a[13].de matches 2; "
         "without a partner: a2.en"
     )
     # As many, but others.
-    assert message_of(text_corpora, ["a*.en"], ["a*.de"]).endswith(
+    assert message_of(open_corpora, ["a*.en"], ["a*.de"]).endswith(
         "without a partner: a2.en, a4.de"
     )
     # The names have nothing in common.
-    assert message_of(text_corpora, ["a?.en"], ["b1.de"]).endswith(
+    assert message_of(open_corpora, ["a?.en"], ["b1.de"]).endswith(
         "b1.de matches 1; without a partner: a2.en, a3.en"
     )
-    assert message_of(text_corpora, ["a1.en"], ["c*.de"]) == "c*.de: no file matches this pattern"
-    assert message_of(text_corpora, ["a1.en", "a2.en"], ["a1.de"]) == (
+    assert message_of(open_corpora, ["a1.en"], ["c*.de"]) == "c*.de: no file matches this pattern"
+    assert message_of(open_corpora, ["a1.en", "a2.en"], ["a1.de"]) == (
         "source and target must have the same number of files; received 2 (a1.en, a2.en) and 1 (a1.de)"
     )
 
@@ -264,40 +265,57 @@ def test_files_pair_up_by_what_stands_for_the_wildcards(write, tmp_path):
     for number in ("1", "2", "10"):
         (tmp_path / f"a{number}.en").write_text(f"{number}\n")
         (tmp_path / f"a{number}_de").write_text(f"{number}\n")
-    assert read(text_corpora(["a*.en"], ["a*_de"])) == [("1", "1"), ("10", "10"), ("2", "2")]
+    assert read(open_corpora(["a*.en"], ["a*_de"])) == [("1", "1"), ("10", "10"), ("2", "2")]
     (tmp_path / "en").mkdir()
     (tmp_path / "de").mkdir()
     for name in ("x", "y"):
         (tmp_path / "en" / f"{name}.en").write_text(name)
         (tmp_path / "de" / f"{name}.de").write_text(name)
-    assert read(text_corpora(["en/*"], ["de/*"])) == [("x", "x"), ("y", "y")]
+    assert read(open_corpora(["en/*"], ["de/*"])) == [("x", "x"), ("y", "y")]
     # As of a directory that is given with a slash at its end.
-    assert read(text_corpora(["en//*.en"], [".//de//?.de"])) == [("x", "x"), ("y", "y")]
+    assert read(open_corpora(["en//*.en"], [".//de//?.de"])) == [("x", "x"), ("y", "y")]
 
 
 def test_shards_with_different_numbers_of_lines_are_named(write):
     write(a1_en="one\n", a2_en="two\nthree\n", a1_de="eins\n", a2_de="zwei\ndrei\nvier\nfünf\n")
-    message = message_of(read, text_corpora(["a*.en"], ["a*.de"]))
+    message = message_of(read, open_corpora(["a*.en"], ["a*.de"]))
     assert message.endswith("must have the same number of lines: a2.en has 2, a2.de has 4")
-    assert "a2.de has 4, a2.en has 2" in message_of(read, text_corpora(["a*.de"], ["a*.en"]))
+    assert "a2.de has 4, a2.en has 2" in message_of(read, open_corpora(["a*.de"], ["a*.en"]))
 
 
 def test_a_shard_may_be_empty_but_not_a_corpus(write):
     write(a1_en="", a2_en="two\n", a1_de="", a2_de="zwei\n")
-    assert read(text_corpora(["a*.en"], ["a*.de"])) == [("two", "zwei")]
+    assert read(open_corpora(["a*.en"], ["a*.de"])) == [("two", "zwei")]
     assert (
-        message_of(read, text_corpora(["a2.en", "a1.en"], ["a2.de", "a1.de"]))
+        message_of(read, open_corpora(["a2.en", "a1.en"], ["a2.de", "a1.de"]))
         == "a1.en: the text is empty"
     )
 
 
+def test_open_corpora_with_a_known_ending_reads_that_format_compressed_or_not(write, monkeypatch):
+    write(a_up="one eins\ntwo zwei\n", b_tsv="three\tdrei\n")
+    pathlib.Path("c.up.gz").write_bytes(gzip.compress(b"four vier\n"))
+
+    def read_words(path):
+        return [tuple(line.upper().split()) for line in read_lines(path)]
+
+    monkeypatch.setitem(FORMATS, ".up", read_words)
+    corpora = open_corpora(pairs=["a.up", "b.tsv", "c.up.gz"])
+    assert [corpus.name for corpus in corpora] == ["a.up", "b.tsv", "c.up.gz"]
+    assert read(corpora) == [("ONE", "EINS"), ("TWO", "ZWEI"), ("three", "drei"), ("FOUR", "VIER")]
+
+
 def test_a_tab_separates_the_sentences_of_a_pair(write):
     write(a_tsv="one\teins\n\tzwei\nthree \t drei\r\n")
-    assert read(paired_corpora(["a.tsv"])) == [("one", "eins"), ("", "zwei"), ("three ", " drei")]
+    assert read(open_corpora(pairs=["a.tsv"])) == [
+        ("one", "eins"),
+        ("", "zwei"),
+        ("three ", " drei"),
+    ]
 
 
 @pytest.mark.parametrize("line", ["two", "two\tzwei\tzwo", ""])
 def test_a_line_without_exactly_one_tab_is_named(write, line):
     write(a_tsv=f"one\teins\n{line}\n")
-    message = message_of(read, paired_corpora(["a.tsv"]))
+    message = message_of(read, open_corpora(pairs=["a.tsv"]))
     assert message == f"a.tsv: line 2 must have exactly one tab; received {line!r}"

@@ -9,9 +9,9 @@ import pytest
 from keras_transformer.commands.main import main
 from keras_transformer.config import DataConfig
 from keras_transformer.errors import ConfigError, InvalidFileError
+from keras_transformer.text import open_corpora
 from keras_transformer.training.text import corpus
 from keras_transformer.training.text.corpus import read_text
-from keras_transformer.training.text.text_files import paired_corpora
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def write(name, lines):
 
 
 def kept(paths, **settings):
-    return list(read_text(paired_corpora(paths), DataConfig(**settings))[0].source)
+    return list(read_text(open_corpora(pairs=paths), DataConfig(**settings))[0].source)
 
 
 def test_pairs_with_a_lower_score_are_left_out_of_each_corpus(monkeypatch):

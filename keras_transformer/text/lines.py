@@ -1,11 +1,7 @@
-"""Reads lines and sentence pairs from files, pipes and tensorflow-datasets.
-
-Files may be compressed and divided into shards.
-"""
+"""Reads lines of text from files and pipes. Files may be compressed and divided into shards."""
 
 import codecs
 import contextlib
-import difflib
 import functools
 import glob
 import gzip
@@ -16,20 +12,21 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar, cast
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TypeVar, cast
 
 import zstandard
 
-from keras_transformer.checks import shown
-from keras_transformer.config.values import listed
-from keras_transformer.errors import ConfigError, InvalidFileError
-from keras_transformer.runtime.progress import ProgressBar
-from keras_transformer.runtime.standard_streams import MAX_LINE_BYTES, standard_input
+from ..checks import shown
+from ..errors import ConfigError, InvalidFileError
+from ..runtime.progress import ProgressBar
+from ..runtime.standard_streams import MAX_LINE_BYTES, standard_input
 
 Item = TypeVar("Item")
 Path = str | os.PathLike[str]
 
+# Endings of the names of compressed files.
+COMPRESSED = (".gz", ".xz", ".zst")
 _BYTES_PER_READ = 2**16
 # The memory that the lines of a pipe may take, including Python's overhead. It is enough for about
 # 20 million sentences.
@@ -274,218 +271,3 @@ def _blocks(chunks: Iterator[bytes]) -> Iterator[bytes]:
         chunk = next(chunks, b"")
     if rest:
         yield rest.removesuffix(b"\r")
-
-
-class Shard(NamedTuple):
-    """A part of a corpus, which is read again in each iteration. Messages use the names."""
-
-    source: Iterable[str]
-    target: Iterable[str]
-    source_name: str
-    target_name: str
-
-    def pairs(self) -> Iterator[tuple[str, str]]:
-        """Reads the pairs.
-
-        Raises:
-            ConfigError: A file cannot be opened.
-            InvalidFileError: A side is empty, is not text, or has more sentences than the other
-                side. The message contains both numbers.
-        """
-        sources, targets = iter(self.source), iter(self.target)
-        for number, (source, target) in enumerate(itertools.zip_longest(sources, targets)):
-            if source is not None and target is not None:
-                yield source, target
-                continue
-            if number == 0:
-                name = self.source_name if source is None else self.target_name
-                raise InvalidFileError(f"{name}: the file is empty")
-            # One side has ended. The other side has this line and the remaining lines.
-            num_sources = number if source is None else number + 1 + sum(1 for _ in sources)
-            num_targets = number if target is None else number + 1 + sum(1 for _ in targets)
-            raise InvalidFileError(
-                "source and target must have the same number of lines: "
-                f"{self.source_name} has {num_sources}, {self.target_name} has {num_targets}"
-            )
-
-
-class Corpus(NamedTuple):
-    """A parallel text in one or several shards, with a name for messages."""
-
-    name: str
-    shards: list[Shard]
-
-
-def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpus]:
-    """Opens text files in which lines with the same number are translations of each other.
-
-    The files of a pattern such as "news-*.en.gz" are the shards of a corpus. The translation of a
-    shard is the file that has the same text in place of the wildcards. If no two names match, the
-    files are paired in the order of their names.
-
-    Raises:
-        ConfigError: A pattern matches no file, a file has no partner, or a pipe cannot be opened.
-        InvalidFileError: A pipe contains something other than text.
-
-    Example:
-        >>> [corpus.name for corpus in text_corpora(["train.en"], ["train.de"])]
-        ['train.en, train.de']
-    """
-    if len(sources) != len(targets):
-        raise ConfigError(
-            "source and target must have the same number of files; "
-            f"received {len(sources)} ({_listed(sources)}) and {len(targets)} ({_listed(targets)})"
-        )
-    return [_text_corpus(source, target) for source, target in zip(sources, targets, strict=True)]
-
-
-def read_lines_or_pairs(
-    sources: Sequence[Path], targets: Sequence[Path] | None
-) -> Iterable[tuple[str, str]]:
-    """Reads the sentence pairs of text files, which are paired as in `text_corpora`.
-
-    Without target files, the text is in a single language, and all targets are empty.
-    """
-    if targets is None:
-        texts = read_texts(sources)
-        return Reread(lambda: ((source, "") for source in texts))
-    shards = [shard for corpus in text_corpora(sources, targets) for shard in corpus.shards]
-    return Reread(lambda: itertools.chain.from_iterable(shard.pairs() for shard in shards))
-
-
-def _text_corpus(source: Path, target: Path) -> Corpus:
-    source_files, target_files = shards_of(source), shards_of(target)
-    without_partner = _without_partner(source_files, target_files)
-    if without_partner:
-        raise ConfigError(
-            "the files of source and target must pair up: "
-            f"{name_of(source)} matches {len(source_files)}, "
-            f"{name_of(target)} matches {len(target_files)}; "
-            f"without a partner: {_listed(without_partner)}"
-        )
-    shards = []
-    for source_file, target_file in zip(source_files.values(), target_files.values(), strict=True):
-        lines = read_lines(source_file), read_lines(target_file)
-        shards.append(Shard(*lines, name_of(source_file), name_of(target_file)))
-    return Corpus(f"{name_of(source)}, {name_of(target)}", shards)
-
-
-def _without_partner(sources: dict[str, str], targets: dict[str, str]) -> list[str]:
-    """Returns the files for which the other side has no file with the same key; see `shards_of`."""
-    if sources.keys() & targets.keys():
-        return [
-            *(file for key, file in sources.items() if key not in targets),
-            *(file for key, file in targets.items() if key not in sources),
-        ]
-    # Without common keys, files are paired in order, so the last files are left over.
-    num_pairs = min(len(sources), len(targets))
-    return [*list(sources.values())[num_pairs:], *list(targets.values())[num_pairs:]]
-
-
-def _listed(paths: Sequence[Path]) -> str:
-    return listed(sorted(map(name_of, paths)))
-
-
-def paired_corpora(paths: Sequence[Path]) -> list[Corpus]:
-    """Opens text files in which each line contains a sentence, a tab and its translation.
-
-    A path may be a pattern, as for `text_corpora`.
-    """
-    return [
-        Corpus(name_of(path), [_paired_shard(file) for file in shards_of(path).values()])
-        for path in paths
-    ]
-
-
-def _paired_shard(path: Path) -> Shard:
-    lines = read_lines(path)
-    name = name_of(path)
-
-    def read(side: int) -> Iterator[str]:
-        for number, line in enumerate(lines, start=1):
-            columns = line.split("\t")
-            if len(columns) != 2:
-                raise InvalidFileError(
-                    f"{name}: line {number} must have exactly one tab; received {shown(line)}"
-                )
-            yield columns[side]
-
-    source = Reread(functools.partial(read, 0))
-    target = Reread(functools.partial(read, 1))
-    return Shard(source, target, name, name)
-
-
-def tfds_corpus(name: str, split: str, data_dir: Path | None = None) -> Corpus:
-    """Opens a dataset of text pairs in tensorflow-datasets, such as "ted_hrlr_translate/pt_to_en".
-
-    Pairs are in the order of the dataset, and its supervised keys define which language is the
-    source. If the dataset is not on disk, it is downloaded first. The default directory is the
-    default of tensorflow-datasets (`TFDS_DATA_DIR` or `~/tensorflow_datasets`).
-
-    Raises:
-        ConfigError: The dataset, configuration or split does not exist; the dataset does not
-            contain pairs of texts; or it is not on disk and could not be downloaded.
-    """
-    import tensorflow_datasets as tfds
-    from tensorflow_datasets.core.download import downloader
-
-    try:
-        builder = tfds.builder(name, data_dir=data_dir)
-    except Exception as error:  # a dataset's own code may raise any type
-        dataset = name.partition("/")[0].partition(":")[0]
-        known = tfds.list_builders(with_community_datasets=False)
-        if dataset not in known:
-            nearest = difflib.get_close_matches(dataset, known, cutoff=0.5)
-            if nearest:
-                hint = f"the nearest names are {', '.join(nearest)}"
-            else:
-                hint = "no name is similar"
-            raise ConfigError(f"there is no dataset {dataset!r}; {hint}") from error
-        configs = ", ".join(tfds.builder_cls(dataset).builder_configs) or "none"
-        raise ConfigError(
-            f"cannot open the dataset {name!r}, the configurations of {dataset} are {configs} "
-            f"({_one_line(error)})"
-        ) from error
-    texts = [
-        key
-        for key, feature in builder.info.features.items()
-        if isinstance(feature, tfds.features.Text)
-    ]
-    languages = builder.info.supervised_keys
-    if not (languages and len(languages) == 2 and all(key in texts for key in languages)):
-        raise ConfigError(
-            f"{name} is not a dataset of text pairs: its supervised pair is {languages}, "
-            f"its texts are {', '.join(texts) or 'none'}"
-        )
-    # Without a network, ten retries with doubling pauses would take 205 s, and no option changes
-    # them. A test counts the retries, in case a release of tensorflow-datasets renames this.
-    downloader.MAX_RETRIES = 4
-    try:
-        # tensorflow-datasets prints its progress on standard output, which is for results.
-        with contextlib.redirect_stdout(sys.stderr):
-            builder.download_and_prepare()
-    except Exception as error:
-        raise ConfigError(
-            f"{name} is not on disk in {builder.data_dir} and could not be downloaded: "
-            f"{_one_line(error)}"
-        ) from error
-    try:
-        examples = builder.as_dataset(split=split, as_supervised=True, shuffle_files=False)
-    except Exception as error:  # the parser of splits raises any type
-        raise ConfigError(
-            f"{name} has no split {split!r}, it has {', '.join(sorted(builder.info.splits))} "
-            f"({_one_line(error)})"
-        ) from error
-
-    def read(side: int) -> Iterator[str]:
-        for texts in examples.map(lambda *pair: pair[side]).batch(1024).as_numpy_iterator():
-            yield from (text.decode("utf-8") for text in texts)
-
-    source = Reread(functools.partial(read, 0))
-    target = Reread(functools.partial(read, 1))
-    corpus_name = f"{name}, {split}"
-    return Corpus(corpus_name, [Shard(source, target, corpus_name, corpus_name)])
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
