@@ -12,6 +12,7 @@ through this record once, from their ends.
 
 from .beam_search import beam_search
 from .constraints import Constraints
+from .forced_search import forced_search
 from .greedy_search import greedy_search
 from .logits_processor import LogitsProcessor
 from .protocol import Decodable, Hypotheses, Step
@@ -26,6 +27,7 @@ __all__ = [
     "LogitsProcessor",
     "Step",
     "beam_search",
+    "forced_search",
     "greedy_search",
     "sample",
 ]

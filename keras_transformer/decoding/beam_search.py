@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Generic, NamedTuple
+from typing import Annotated, Any, Generic, NamedTuple
 
 import numpy as np
 from keras import ops
@@ -13,6 +13,7 @@ from ..gather import gather_in_rows
 from ..tensors import Dimension, Tensor, reshape_inferring
 from .constraints import NO_CONSTRAINTS, Constraints, History, is_any_of
 from .continuations import continuations, stable_top_k
+from .margins import NO_DECISION, margin_of_beam_step, margin_of_order
 from .protocol import Hypotheses, State, Step
 from .search_loop import Growth, check_search_arguments, extend_until_finished
 
@@ -20,10 +21,11 @@ IMPOSSIBLE = -math.inf
 
 
 class _Results(NamedTuple):
-    """The best finished hypotheses of each sequence."""
+    """The best finished hypotheses of each sequence: n_best, and one more for a margin."""
 
-    scores: Tensor  # float32 (n, n_best)
-    ends: Tensor  # int32 (n, n_best, 3): the last link of each hypothesis
+    scores: Tensor  # float32 (n, number of results)
+    ends: Tensor  # int32 (n, number of results, 3): the last link of each hypothesis
+    margins: Any  # float32 (n,), or () if they are not computed
 
 
 class _Active(NamedTuple, Generic[State]):
@@ -57,6 +59,7 @@ def beam_search(
     constraints: Constraints = NO_CONSTRAINTS,
     drop_finished: bool = False,
     growth: Growth | None = None,
+    with_margins: bool = False,
 ) -> Hypotheses:
     """Searches for the sequences with the highest `log P / ((5 + length) / 6) ** length_penalty`.
 
@@ -89,6 +92,8 @@ def beam_search(
         growth: how the state grows if it has room for only the first steps. Not supported with
             `drop_finished`. Defaults to None: the state has room for all steps, or every step makes
             room for itself.
+        with_margins: whether to compute the margin of each sequence, see `margins.py`. Defaults to
+            False.
 
     Returns:
         `Hypotheses`.
@@ -128,12 +133,13 @@ def beam_search(
         # continuation per end token.
         num_continuations = (1 + len(end_ids)) * beam_size
         log_probs, token_ids, is_dead_end = continuations(
-            active.log_probs, logits, allowed_logits, num_continuations
+            active.log_probs, logits, allowed_logits, num_continuations + int(with_margins)
         )
         k = token_ids.shape[-1]  # log_probs and token_ids: (n, beam_size, k)
         flat_shape = (ops.shape(log_probs)[0], beam_size * k)
-        log_probs = reshape_inferring(log_probs, flat_shape)
-        log_probs, indices = stable_top_k(log_probs, beam_size * min(1 + len(end_ids), k))
+        log_probs = all_log_probs = reshape_inferring(log_probs, flat_shape)
+        num_continuations = beam_size * min(1 + len(end_ids), k)
+        log_probs, indices = stable_top_k(log_probs, num_continuations)
         # From here on, token_ids and log_probs are (n, num_continuations or fewer).
         parents = indices // k
         token_ids = gather_in_rows(reshape_inferring(token_ids, flat_shape), indices)
@@ -149,15 +155,27 @@ def beam_search(
         ending_scores = ops.where(
             ops.concatenate([is_dead_end, is_finished], axis=1),
             ops.concatenate([active.log_probs, log_probs], axis=1)
-            / _penalty(ending_lengths, length_penalty),
+            / length_penalties(ending_lengths, length_penalty),
             IMPOSSIBLE,
         )
         scores, kept = stable_top_k(
-            ops.concatenate([active.results.scores, ending_scores], axis=1), n_best
+            ops.concatenate([active.results.scores, ending_scores], axis=1), num_results
         )
         ends = gather_in_rows(
             ops.concatenate([active.results.ends, active.links, links], axis=1), kept
         )
+
+        worst_result = scores[:, n_best - 1 : n_best]
+        margins = active.results.margins
+        if with_margins:
+            # The best of the other continuations, if there is another one.
+            padded = ops.pad(all_log_probs, ((0, 0), (0, 1)), constant_values=IMPOSSIBLE)
+            candidates, _ = stable_top_k(padded, num_continuations + 1)
+            penalties = length_penalties(new_lengths[:, :1], length_penalty)
+            margin = margin_of_beam_step(
+                candidates, is_end, beam_size, worst_result, penalties, active.max_penalties
+            )
+            margins = ops.minimum(margins, margin)
 
         log_probs, kept = stable_top_k(ops.where(is_end, IMPOSSIBLE, log_probs), beam_size)
         links = gather_in_rows(links, kept)
@@ -165,34 +183,37 @@ def beam_search(
         # only decrease, and the maximum length has the largest divisor. Constraints must not
         # increase log P.
         attainable = log_probs[:, :1] / active.max_penalties
-        log_probs = ops.where(scores[:, -1:] >= attainable, IMPOSSIBLE, log_probs)
-        results = _Results(scores, ends)
+        log_probs = ops.where(worst_result >= attainable, IMPOSSIBLE, log_probs)
+        results = _Results(scores, ends, margins)
         return active._replace(
             results=results, links=links, log_probs=log_probs, history=history, state=state
         ), links
 
+    # With margins, keep the best of the sequences that are not returned.
+    num_results = n_best + int(with_margins)
     batch = ops.shape(max_lengths)[0]
     parents = ops.broadcast_to(ops.arange(beam_size, dtype="int32"), (batch, beam_size))
     token_ids = ops.broadcast_to(start_ids[:, -1:], (batch, beam_size))
     # All hypotheses are equal at the start, so only the first is alive.
-    log_probs = np.where(np.arange(beam_size) == 0, 0.0, IMPOSSIBLE).astype("float32")
+    only_first = np.where(np.arange(beam_size + 1) == 0, 0.0, IMPOSSIBLE).astype("float32")
     has_room = max_lengths > 0
     # If the maximum length is 0, the only result is the empty sequence.
-    scores = ops.where(has_room, IMPOSSIBLE, log_probs[:n_best])
+    scores = ops.where(has_room, IMPOSSIBLE, only_first[:num_results])
+    margins = ops.full((batch,), NO_DECISION, "float32") if with_margins else ()
     active = _Active(
         rows=ops.arange(batch, dtype="int32"),
         max_lengths=max_lengths,
-        max_penalties=_penalty(max_lengths, length_penalty),
-        results=_Results(scores, ops.zeros((batch, n_best, 3), "int32")),
+        max_penalties=length_penalties(max_lengths, length_penalty),
+        results=_Results(scores, ops.zeros((batch, num_results, 3), "int32"), margins),
         links=ops.stack([ops.zeros_like(parents), parents, token_ids], axis=-1),
-        log_probs=ops.where(has_room, log_probs, IMPOSSIBLE),
+        log_probs=ops.where(has_room, only_first[:beam_size], IMPOSSIBLE),
         history=constraints.start_history(start_ids, max_length, beam_size),
         state=state,
     )
     # The links of every step. The last row is not used, but a compiler needs a row to read if
     # max_length is 0.
     record = ops.zeros((max_length + 1, batch, beam_size, 3), "int32")
-    num_steps, record, (scores, ends) = extend_until_finished(
+    num_steps, record, (scores, ends, margins) = extend_until_finished(
         extend,
         lambda active: ops.any(active.log_probs > IMPOSSIBLE, axis=-1),
         active,
@@ -200,11 +221,17 @@ def beam_search(
         drop_finished,
         growth,
     )
+    if with_margins:
+        margins = ops.minimum(margins, margin_of_order(scores))
+        scores, ends = scores[:, :n_best], ends[:, :n_best]
     token_ids = constraints.token_at(_read_back(record, num_steps, ends, max_length))
-    return Hypotheses(token_ids, ends[..., 0], scores)
+    return Hypotheses(token_ids, ends[..., 0], scores, margins if with_margins else None)
 
 
-def _penalty(lengths: Tensor, length_penalty: float) -> Tensor:
+def length_penalties(
+    lengths: Annotated[Tensor, "int32 (...)"], length_penalty: float
+) -> Annotated[Tensor, "float32 (...)"]:
+    """Returns the divisors of the log probabilities of sequences of these lengths."""
     return ((5.0 + ops.cast(lengths, "float32")) / 6.0) ** length_penalty
 
 

@@ -22,6 +22,7 @@ def greedy_search(
     constraints: Constraints = NO_CONSTRAINTS,
     drop_finished: bool = False,
     growth: Growth | None = None,
+    with_margins: bool = False,
 ) -> Hypotheses:
     """Chooses the most probable token at each step until the end token or the maximum length.
 
@@ -42,7 +43,7 @@ def greedy_search(
         [2, 1, 0, 0, 0]
     """
     search = SingleHypothesisSearch(step, max_lengths, max_length, start_id, end_id, constraints)
-    return search.run(choose_most_probable, state, drop_finished, growth)
+    return search.run(choose_most_probable, state, drop_finished, growth, with_margins)
 
 
 def choose_most_probable(

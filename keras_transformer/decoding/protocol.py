@@ -79,8 +79,11 @@ class Hypotheses(NamedTuple):
         token_ids: the tokens, including the end token, followed by zeros.
         lengths: lengths in tokens, including the end token.
         scores: scores, as natural logarithms.
+        margins: for each sequence, the smallest difference by which a decision of the search fell,
+            see `margins.py`. None if the search did not compute it.
     """
 
     token_ids: Annotated[Tensor, "int32 (batch, n_best, max_length)"]
     lengths: Annotated[Tensor, "int32 (batch, n_best)"]
     scores: Annotated[Tensor, "float32 (batch, n_best)"]
+    margins: Annotated[Tensor, "float32 (batch,)"] | None = None

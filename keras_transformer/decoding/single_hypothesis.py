@@ -3,13 +3,14 @@
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Annotated, Generic, NamedTuple
+from typing import Annotated, Any, Generic, NamedTuple
 
 from keras import ops
 
 from ..gather import gather_in_rows
 from ..tensors import Dimension, Tensor
 from .constraints import Constraints, History, is_any_of
+from .margins import NO_DECISION, margin_of_choice
 from .protocol import Hypotheses, State, Step
 from .search_loop import Growth, check_search_arguments, extend_until_finished
 
@@ -22,6 +23,7 @@ Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
 class _Results(NamedTuple):
     lengths: Tensor  # int32 (n, 1)
     log_probs: Tensor  # float32 (n, 1)
+    margins: Any  # float32 (n, 1), or () if they are not computed
 
 
 class Active(NamedTuple, Generic[State]):
@@ -61,13 +63,16 @@ class SingleHypothesisSearch(Generic[State]):
         """The number of sequences."""
         return ops.shape(self._max_lengths)[0]
 
-    def start(self, state: State) -> Active[State]:
+    def start(self, state: State, with_margins: bool = False) -> Active[State]:
         """Returns the sequences before the first step."""
         batch = self.batch_size
+        margins = ops.full((batch, 1), NO_DECISION, "float32") if with_margins else ()
         return Active(
             rows=ops.arange(batch, dtype="int32"),
             max_lengths=self._max_lengths,
-            results=_Results(ops.zeros((batch, 1), "int32"), ops.zeros((batch, 1), "float32")),
+            results=_Results(
+                ops.zeros((batch, 1), "int32"), ops.zeros((batch, 1), "float32"), margins
+            ),
             is_unfinished=self._max_lengths > 0,
             token_ids=self._start_ids[:, -1][:, None],
             history=self._constraints.start_history(self._start_ids, self._max_length),
@@ -102,12 +107,16 @@ class SingleHypothesisSearch(Generic[State]):
         is_extended = active.is_unfinished & ops.not_equal(chosen_logits, -math.inf)
         log_probs = gather_in_rows(ops.squeeze(ops.log_softmax(logits), 1), token_ids)  # (n, 1)
         log_probs = active.results.log_probs + ops.where(is_extended, log_probs, 0.0)
+        margins = active.results.margins
+        if not isinstance(margins, tuple):
+            margin = margin_of_choice(allowed_logits, token_ids)
+            margins = ops.minimum(margins, ops.where(is_extended, margin, NO_DECISION))
         lengths = active.results.lengths + ops.cast(is_extended, "int32")
         is_end = is_any_of(token_ids, self._end_ids) | (position + 1 >= active.max_lengths)
         # The comparison is False if the model returns NaN.
         is_possible = log_probs > -math.inf
         active = active._replace(
-            results=_Results(lengths, log_probs),
+            results=_Results(lengths, log_probs, margins),
             is_unfinished=is_extended & is_possible & ops.logical_not(is_end),
             token_ids=token_ids,
             history=history,
@@ -121,13 +130,14 @@ class SingleHypothesisSearch(Generic[State]):
         state: State,
         drop_finished: bool,
         growth: Growth | None = None,
+        with_margins: bool = False,
     ) -> Hypotheses:
         """Extends all sequences until they are finished. See `beam_search`."""
         record = ops.zeros((self._max_length, self.batch_size, 1), "int32")
-        _, record, (lengths, scores) = extend_until_finished(
+        _, record, (lengths, scores, margins) = extend_until_finished(
             functools.partial(self.extend, choose),
             lambda active: active.is_unfinished,
-            self.start(state),
+            self.start(state, with_margins),
             record,
             drop_finished,
             growth,
@@ -138,4 +148,5 @@ class SingleHypothesisSearch(Generic[State]):
         # (batch, 1, max_length)
         token_ids = self._constraints.token_at(ops.transpose(record, (1, 2, 0)))
         is_token = ops.arange(self._max_length, dtype="int32") < lengths[..., None]
-        return Hypotheses(ops.where(is_token, token_ids, 0), lengths, scores)
+        token_ids = ops.where(is_token, token_ids, 0)
+        return Hypotheses(token_ids, lengths, scores, margins[:, 0] if with_margins else None)

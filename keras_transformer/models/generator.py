@@ -121,7 +121,8 @@ class Generator:
             return self._search(decodable, options, **inputs)
 
         run, inputs = self._compiled_function("search", compiled, search, request)
-        return Hypotheses(*map(ops.convert_to_numpy, run(inputs)))
+        token_ids, lengths, scores, _ = run(inputs)
+        return Hypotheses(*map(ops.convert_to_numpy, (token_ids, lengths, scores)))
 
     def stream(
         self, request: GenerationRequest, padding_id: int

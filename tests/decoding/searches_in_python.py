@@ -131,7 +131,7 @@ def plain_greedy_search(next_log_probs, max_length):
 
 
 def as_arrays(hypotheses):
-    token_ids, lengths, scores = (ops.convert_to_numpy(x) for x in hypotheses)
+    token_ids, lengths, scores = (ops.convert_to_numpy(x) for x in hypotheses[:3])
     assert (token_ids.dtype, lengths.dtype, scores.dtype) == ("int32", "int32", "float32")
     assert not np.isnan(scores).any()
     assert (token_ids[np.arange(token_ids.shape[-1]) >= lengths[..., None]] == 0).all()

@@ -220,9 +220,9 @@ def test_a_batch_of_no_sentences_gives_no_hypotheses():
     tables = random_tables(0, 0, 5)
     max_lengths = np.zeros(0, "int32")
     hypotheses = search(tables, max_lengths, 4, max_length=6, n_best=2)
-    assert [tuple(x.shape) for x in hypotheses] == [(0, 2, 6), (0, 2), (0, 2)]
+    assert [tuple(x.shape) for x in hypotheses[:3]] == [(0, 2, 6), (0, 2), (0, 2)]
     hypotheses = follow(tables, max_lengths, max_length=6)
-    assert [tuple(x.shape) for x in hypotheses] == [(0, 1, 6), (0, 1), (0, 1)]
+    assert [tuple(x.shape) for x in hypotheses[:3]] == [(0, 1, 6), (0, 1), (0, 1)]
 
 
 def test_a_capacity_of_nothing_gives_empty_sentences():

@@ -51,10 +51,11 @@ def compiled(function, batch):
 @pytest.mark.parametrize("batch", [3, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_compiled_search_equals_a_plain_one(batch):
     def beam(tables, max_lengths):
-        return search(tables, max_lengths, beam_size=3, max_length=9, n_best=2)
+        options = dict(max_length=9, n_best=2, with_margins=True)
+        return search(tables, max_lengths, beam_size=3, **options)
 
     def greedy(tables, max_lengths):
-        return follow(tables, max_lengths, max_length=9)
+        return follow(tables, max_lengths, max_length=9, with_margins=True)
 
     tables = ops.convert_to_tensor(random_tables(53, batch, 7))
     max_lengths = ops.convert_to_tensor(np.array([9, 4, 0][:batch], "int32"))
@@ -62,7 +63,9 @@ def test_a_compiled_search_equals_a_plain_one(batch):
         expected = function(tables, max_lengths)
         assert len(expected.scores) == batch
         for compiled_function in compiled(function, batch):
-            assert_same(compiled_function(tables, max_lengths), expected)
+            hypotheses = compiled_function(tables, max_lengths)
+            assert_same(hypotheses, expected)
+            np.testing.assert_allclose(hypotheses.margins, expected.margins, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("first_steps", [0, 1, 3, 9])
@@ -130,7 +133,7 @@ if keras.backend.backend() == "tensorflow":
     ]
     graph_search, graph_search_that_drops = (
         tf.function(functools.partial(both_searches, **options), input_signature=SIGNATURE)
-        for options in ({}, {"drop_finished": True})
+        for options in ({"with_margins": True}, {"with_margins": True, "drop_finished": True})
     )
 
     @pytest.mark.parametrize("graph_search", [graph_search, graph_search_that_drops])
@@ -152,9 +155,10 @@ if keras.backend.backend() == "tensorflow":
         assert tuple(beam.token_ids.shape) == (len(max_lengths), 2, max_length)
         assert tuple(greedy.token_ids.shape) == (len(max_lengths), 1, max_length)
         for results, expected in zip(
-            (beam, greedy), both_searches(tables, max_lengths, max_length)
+            (beam, greedy), both_searches(tables, max_lengths, max_length, with_margins=True)
         ):
             assert_same(results, expected)
+            np.testing.assert_allclose(results.margins, expected.margins, rtol=1e-4, atol=1e-5)
 
     @pytest.mark.parametrize("beam_size", [1, 2, 27])
     def test_sequences_of_somebody_elses_model_leave_the_batch(beam_size):

@@ -178,7 +178,7 @@ def search(model, beam_size, max_length):
     else:
         arguments.update(beam_size=beam_size, length_penalty=0.0)
         hypotheses = beam_search(step, state, limits, **arguments)
-    token_ids, lengths, scores = (reference.array(tensor)[:, 0] for tensor in hypotheses)
+    token_ids, lengths, scores = (reference.array(tensor)[:, 0] for tensor in hypotheses[:3])
     best = [row[: int(length)].astype(int) for row, length in zip(token_ids, lengths)]
     return pieces(best), scores
 
