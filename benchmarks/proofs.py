@@ -34,10 +34,11 @@ from benchmarks.text import sentence_pairs
 from keras_transformer.config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
 from keras_transformer.config.values import SignatureName
 from keras_transformer.errors import VerificationError
-from keras_transformer.export import requests
+from keras_transformer.export import proof
 from keras_transformer.export.servable import Servable
 from keras_transformer.export.session_mode import decoded, encoded
 from keras_transformer.export.signatures import SIGNATURES
+from keras_transformer.export.warmup import requests_that_compile
 from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
@@ -167,7 +168,7 @@ def verify_all(
         servable = Servable(translator, {name: SIGNATURES[name]}, shapes)
     more = {}
     if shapes is not None:
-        more = requests.requests_that_compile(translator, shapes, {name: SIGNATURES[name]})
+        more = requests_that_compile(translator, shapes, {name: SIGNATURES[name]})
     with tempfile.TemporaryDirectory() as path:
         tf.saved_model.save(servable, path, signatures=servable.functions)
         program = ["taskset", "--cpu-list", ",".join(map(str, cores))]
@@ -206,12 +207,12 @@ def _verify(
     path: pathlib.Path, functions: Any, precision: str, run: Any, is_tf32: bool, more: Any
 ) -> dict[str, Any]:
     with (
-        mock.patch.object(requests, "_run_session", run),
-        mock.patch.object(requests, "_FLOAT32", requests._TF32 if is_tf32 else requests._FLOAT32),
-        mock.patch.object(requests._log, "info") as log,
+        mock.patch.object(proof, "_run_session", run),
+        mock.patch.object(proof, "_FLOAT32", proof._TF32 if is_tf32 else proof._FLOAT32),
+        mock.patch.object(proof._log, "info") as log,
     ):
         try:
-            requests.verify(path, functions, precision=precision, more=more)
+            proof.verify(path, functions, precision=precision, more=more)
         except VerificationError as error:
             return {"refused": str(error)}
     (number,) = re.findall(r"; ([\d,]+) values? differed", log.call_args.args[0])

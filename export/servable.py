@@ -20,9 +20,10 @@ from keras_transformer.translation.compiled_search import SearchShapes
 from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
 from keras_transformer.translation.sentences import ABBREVIATIONS
 
+from .proof import verify
 from .publishing import Facts, publish
-from .requests import requests_that_compile, verify, write_warmup_requests
 from .signatures import SIGNATURES, Signature, signatures_of
+from .warmup import requests_that_compile, write_warmup_requests
 
 _PACKAGES = ("tensorflow", "tensorflow-text", "keras")
 # The TensorFlow releases that `make test-servers` tests, each with its tensorflow-text.

@@ -25,7 +25,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401, the tokenizer's operations
 
 from benchmarks.processes import versions
-from keras_transformer.export.requests import REQUESTS
+from keras_transformer.export.warmup import REQUESTS
 
 # What TensorFlow logs for each graph that it optimizes, if TF_CPP_VMODULE says so.
 _OPTIMIZATION = b"Starting optimization"

@@ -339,9 +339,9 @@ def _require_free(port: int) -> None:
 
 def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
     translator = load_translator(read_trained(options.model_dir, options))
-    from keras_transformer.export.requests import requests_that_compile
     from keras_transformer.export.servable import graph_of
     from keras_transformer.export.signatures import signatures_of
+    from keras_transformer.export.warmup import requests_that_compile
 
     from ..serving.server import RestApi, Signature
 
@@ -389,7 +389,7 @@ def _api_of_servable(options: argparse.Namespace) -> "RestApi":
         raise ConfigError("--compile is for --model-dir: export a SavedModel with --compile")
     servable_path("--servable", str(pathlib.Path(options.servable).resolve()))
     with tensorflow_backend():
-        from keras_transformer.export.requests import read_warmup_requests
+        from keras_transformer.export.warmup import read_warmup_requests
 
         from ..serving.server import load_servable, version_folder
 

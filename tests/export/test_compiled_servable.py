@@ -17,9 +17,9 @@ from test_servable import read_warmup_requests
 
 from keras_transformer.commands.main import main
 from keras_transformer.config import DecodingConfig
-from keras_transformer.export.requests import requests_that_compile
 from keras_transformer.export.servable import XLA_FLAG, export_servable, graph_of
 from keras_transformer.export.signatures import SIGNATURES, signatures_of
+from keras_transformer.export.warmup import requests_that_compile
 from keras_transformer.serving import server
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.translation import Translator, compiled_search

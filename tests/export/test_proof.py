@@ -10,7 +10,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from test_shortlist import random_shortlist
 
 from keras_transformer.errors import VerificationError
-from keras_transformer.export import requests
+from keras_transformer.export import proof
 from keras_transformer.export.servable import Servable
 from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.training.batches.vocabulary import train_tokenizer
@@ -79,7 +79,7 @@ def test_what_is_healthy_passes(translator, names, tmp_path, caplog):
     servable = servable_of(translator, names)
     save(servable, tmp_path)
     with caplog.at_level("INFO"):
-        requests.verify(tmp_path, servable.functions)
+        proof.verify(tmp_path, servable.functions)
     assert (
         "verified with a tolerance of 0.0001 for float32 (translator: CPU, SavedModel: CPU); "
         "0 values differed because of rounding" in caplog.text
@@ -95,7 +95,7 @@ def test_what_is_damaged_is_refused(translator, servable, tmp_path, damage):
     save(servable, tmp_path)
     variable.assign(kept)
     with pytest.raises(VerificationError) as refused:
-        requests.verify(tmp_path, servable.functions)
+        proof.verify(tmp_path, servable.functions)
     assert (
         str(refused.value).startswith("serving_default: ")
         and len(str(refused.value).splitlines()) <= 5
@@ -108,14 +108,14 @@ def test_what_is_damaged_is_refused_in_bfloat16(tiny_model_dir, tmp_path):
     translator = Translator.load(tiny_model_dir, precision="bfloat16")
     servable = servable_of(translator, ["serving_default"])
     save(servable, tmp_path / "healthy")
-    requests.verify(tmp_path / "healthy", servable.functions, precision="bfloat16")
+    proof.verify(tmp_path / "healthy", servable.functions, precision="bfloat16")
     variable, values = exchanged_heads(translator)
     kept = variable.numpy()
     variable.assign(values)
     save(servable, tmp_path / "damaged")
     variable.assign(kept)
     with pytest.raises(VerificationError, match="differ by more than rounding"):
-        requests.verify(tmp_path / "damaged", servable.functions, precision="bfloat16")
+        proof.verify(tmp_path / "damaged", servable.functions, precision="bfloat16")
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_a_swapped_tokenizer_is_refused(servable, tmp_path):
         VerificationError,
         match="serving_default: (text|source_length): .* differ by more than rounding",
     ):
-        requests.verify(tmp_path, servable.functions)
+        proof.verify(tmp_path, servable.functions)
 
 
 @pytest.mark.parametrize("other, is_refused", [(1 + 2**-22, False), (1 + 2**-10, True)])
@@ -141,14 +141,14 @@ def test_a_close_choice_may_go_the_other_way(monkeypatch, other, is_refused):
         ((_, inputs),) = asked
         return "CPU", [{"text": (inputs["text"] + b" first").numpy()}]
 
-    monkeypatch.setattr(requests, "_run_session", run_session)
+    monkeypatch.setattr(proof, "_run_session", run_session)
     functions = {"serving_default": choose.get_concrete_function()}
     if not is_refused:
-        return requests.verify(None, functions)
+        return proof.verify(None, functions)
     with pytest.raises(VerificationError) as refused:
-        requests.verify(None, functions)
+        proof.verify(None, functions)
     assert str(refused.value).splitlines() == [
-        f"serving_default: text: {len(requests.TEXTS)} of {len(requests.TEXTS)} values differ by "
+        f"serving_default: text: {len(proof.TEXTS)} of {len(proof.TEXTS)} values differ by "
         "more than rounding, the first in text 1",
         "SavedModel: ' first'",
         "translator: ' second'",
@@ -174,12 +174,12 @@ def test_where_rounding_makes_ever_new_texts_any_is_accepted(
         answers = {"text": text + tf.strings.as_string(repetitions), "score": scores}
         return {name: answers[name] for name in outputs}
 
-    texts = [text + b" another" for text in requests.TEXTS]
+    texts = [text + b" another" for text in proof.TEXTS]
     answer = {"text": np.array(texts, object), "score": np.full(len(texts), -1, "float32")}
-    monkeypatch.setattr(requests, "_run_session", lambda *arguments: ("CPU", [answer]))
+    monkeypatch.setattr(proof, "_run_session", lambda *arguments: ("CPU", [answer]))
     functions = {"serving_default": loop.get_concrete_function()}
     with pytest.raises(VerificationError) if is_refused else contextlib.nullcontext():
-        requests.verify(None, functions)
+        proof.verify(None, functions)
 
 
 def test_a_request_is_repeated_with_more_and_more_of_the_weights_changed(monkeypatch):
@@ -193,10 +193,10 @@ def test_a_request_is_repeated_with_more_and_more_of_the_weights_changed(monkeyp
             shares_changed.append(float(is_changed.mean()))
             return {"text": text}
 
-    answer = {"text": np.array([text + b" another" for text in requests.TEXTS], object)}
-    monkeypatch.setattr(requests, "_run_session", lambda *arguments: ("CPU", [answer]))
+    answer = {"text": np.array([text + b" another" for text in proof.TEXTS], object)}
+    monkeypatch.setattr(proof, "_run_session", lambda *arguments: ("CPU", [answer]))
     with pytest.raises(VerificationError):
-        requests.verify(None, {"serving_default": Same()})
+        proof.verify(None, {"serving_default": Same()})
     assert len(shares_changed) == 1 + 128
     assert shares_changed[0] == 0 < shares_changed[1] < 0.03
     # Two random units of a weight, each one up or down, cancel out for half of the weights.
@@ -208,18 +208,18 @@ def test_an_answer_is_not_awaited_for_ever(monkeypatch, tmp_path):
     def same(text):
         return {"text": text}
 
-    monkeypatch.setattr(requests, "_MAX_SECONDS", 0.01)
+    monkeypatch.setattr(proof, "_MAX_SECONDS", 0.01)
     with pytest.raises(
         VerificationError, match="the SavedModel has not answered after 0.01 seconds"
     ):
-        requests.verify(tmp_path, {"serving_default": same.get_concrete_function()})
+        proof.verify(tmp_path, {"serving_default": same.get_concrete_function()})
 
 
 @pytest.mark.parametrize(
     "values, expected", [([b"a", b"b", b"a", b"c"], 2), ([2, 2, 2], 0), ([3, 1, 2], 3)]
 )
 def test_answers_like_no_other_are_counted(values, expected):
-    assert requests._num_unique(np.array(values)[:, None]).tolist() == [expected]
+    assert proof._num_unique(np.array(values)[:, None]).tolist() == [expected]
 
 
 def test_on_a_gpu_numbers_may_differ_by_what_tf32_rounds(monkeypatch):
@@ -229,12 +229,12 @@ def test_on_a_gpu_numbers_may_differ_by_what_tf32_rounds(monkeypatch):
 
     functions = {"serving_default": score.get_concrete_function()}
     for device, error, precision in (("CPU", 2**-11, "bfloat16"), ("GPU", 2**-9, "float32")):
-        answer = {"score": np.full(len(requests.TEXTS), 1 + error, "float32")}
-        monkeypatch.setattr(requests, "_run_session", lambda *arguments: (device, [answer]))
-        requests.verify(None, functions, precision=precision)
+        answer = {"score": np.full(len(proof.TEXTS), 1 + error, "float32")}
+        monkeypatch.setattr(proof, "_run_session", lambda *arguments: (device, [answer]))
+        proof.verify(None, functions, precision=precision)
         answer["score"][3] = 1.1
         with pytest.raises(VerificationError, match="1 of .* values .*, the first in text 4"):
-            requests.verify(None, functions, precision=precision)
+            proof.verify(None, functions, precision=precision)
 
 
 def test_a_position_may_be_any_whose_attention_is_the_greatest_up_to_rounding():
@@ -247,7 +247,7 @@ def test_a_position_may_be_any_whose_attention_is_the_greatest_up_to_rounding():
         ([3, -1], [1, 1]),
     ):
         answer = {**expected, "position": np.array([positions], "int32")}
-        elements = requests._differences(answer, expected, requests._FLOAT32)
+        elements = proof._differences(answer, expected, proof._FLOAT32)
         assert (
             elements["position"].astype(int).tolist() == [differs]
             and not elements["attention"].any()

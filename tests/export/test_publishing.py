@@ -19,8 +19,8 @@ from training_runs import drop_privilege
 from keras_transformer.commands.main import main
 from keras_transformer.errors import ConfigError
 from keras_transformer.export.publishing import publish
-from keras_transformer.export.requests import write_warmup_requests
 from keras_transformer.export.servable import export_servable
+from keras_transformer.export.warmup import write_warmup_requests
 from keras_transformer.translation import Translator
 
 TRIALS = pathlib.Path(__file__).with_name("publish_trials.py")
@@ -29,8 +29,8 @@ TRIALS = pathlib.Path(__file__).with_name("publish_trials.py")
 KILLED_WHILE_VERIFYING = """
 import pathlib, sys
 from keras_transformer.commands.main import main
-from keras_transformer.export import requests
-requests._PROGRAM = pathlib.Path(sys.argv.pop(1))
+from keras_transformer.export import proof
+proof._PROGRAM = pathlib.Path(sys.argv.pop(1))
 main(sys.argv[1:])
 """
 

@@ -27,9 +27,9 @@ from keras_transformer.commands.main import main
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import ConfigError
 from keras_transformer.export import servable as exporter
-from keras_transformer.export.requests import REQUESTS
 from keras_transformer.export.servable import TRIED, export_servable
 from keras_transformer.export.signatures import SIGNATURES
+from keras_transformer.export.warmup import REQUESTS
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.training.run.state import RunState, save_training_state
 from keras_transformer.translation import Translator

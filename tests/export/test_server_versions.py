@@ -18,7 +18,7 @@ from test_shortlist import random_shortlist
 from keras_transformer.config import DecodingConfig
 from keras_transformer.config.values import SignatureName
 from keras_transformer.export import servable
-from keras_transformer.export.requests import TEXTS, verify
+from keras_transformer.export.proof import TEXTS, verify
 from keras_transformer.export.servable import export_servable
 from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.translation import Translator
