@@ -43,7 +43,7 @@ LIGHT_TESTS := tests/package/light_install.py tests/package/test_loss_metrics_sc
 LIGHT_TESTS_jax := tests/layers/test_encoder_decoder_layers.py tests/layers/test_keras_idioms.py \
 	tests/layers/test_layer_normalization.py tests/layers/test_tied_projection.py tests/layers/test_blocks_page.py \
 	tests/layers/test_positional_embedding.py tests/layers/test_multi_head_attention.py::test_equals_numpy \
-	tests/layers/test_masks_of_layers.py tests/layers/test_renamed_arguments.py \
+	tests/layers/test_masks_of_layers.py tests/layers/test_argument_hints.py \
 	tests/decoding/test_protocol.py \
 	tests/decoding/test_search_in_graphs.py::test_a_compiled_search_equals_a_plain_one
 # On the newest Keras alone.

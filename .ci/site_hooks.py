@@ -25,20 +25,6 @@ _NOTEBOOKS = pathlib.Path("examples/notebooks")
 _NOTEBOOK_LINK = re.compile(r"\]\(\.\./examples/notebooks/(\w+)\.ipynb\)")
 # Links to code, not those between pages of different folders.
 _CODE_LINK = re.compile(r"\[([^\]]+)\]\(\.\./((?![^)#]*\.md[)#])[^)]+)\)")
-# Former pages, and where their text is now.
-_MOVED = {
-    "backtranslation": "more-text",
-    "corpus-translation": "more-text",
-    "ctranslate2": "engines",
-    "decisions": "architecture",
-    "distillation": "more-text",
-    "experiments": "notes/2026-11-26-experiments",
-    "placeholders": "terms",
-    "robustness": "data",
-    "shortlist": "latency",
-    "table1": "paper",
-    "tags": "terms",
-}
 # Pages outside the site whose links lead into it.
 _OUTSIDE = ("README.md", "CONTRIBUTING.md")
 _FENCE = re.compile(r" *(`{3,}|~{3,})")
@@ -95,21 +81,12 @@ def on_post_page(output: str, **context: Any) -> str:
 
 
 def on_post_build(config: Any) -> None:
-    """Called when the site is complete: the addresses of former pages lead to their text.
-
-    It also checks the links that lead from pages outside into the site.
-    """
+    """Called when the site is complete: checks the links from pages outside into the site."""
     for name in _OUTSIDE:
         for path, anchor in re.findall(r"\]\(docs/([^)#]+)\.md(?:#([^)]+))?\)", _read(name)):
             page = pathlib.Path(config.site_dir, f"{path}.html")
             if not page.exists() or (anchor and f'id="{anchor}"' not in _read(page)):
                 _LOG.warning(f"{name}: docs/{path}.md#{anchor} leads nowhere")
-    for old, new in _MOVED.items():
-        page = (
-            f'<!doctype html><meta http-equiv="refresh" content="0; url={new}.html">'
-            f'<a href="{new}.html">{new}</a>'
-        )
-        pathlib.Path(config.site_dir, f"{old}.html").write_text(page, encoding="utf-8")
 
 
 def _read(path: str | pathlib.Path) -> str:

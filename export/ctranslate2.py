@@ -159,10 +159,12 @@ def _set_stack(
 ) -> None:
     for i, layer in enumerate(spec.layer):
         # CTranslate2 joins projections of the same input into one matrix product.
-        attentions = [("attention", layer.self_attention, [["query", "key", "value"], ["output"]])]
+        attentions = [
+            ("self_attention", layer.self_attention, [["query", "key", "value"], ["output"]])
+        ]
         if side == "decoder":
             attentions.append(
-                ("source_attention", layer.attention, [["query"], ["key", "value"], ["output"]])
+                ("cross_attention", layer.attention, [["query"], ["key", "value"], ["output"]])
             )
         for name, attention, products in attentions:
             for linear, parts in zip(attention.linear, products, strict=True):

@@ -14,7 +14,7 @@ checks.
 import math
 import numbers
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .errors import ConfigError
@@ -197,32 +197,6 @@ def list_of(name: str, value: Any, item: Callable[..., Any], *, optional: bool =
     is_valid = isinstance(value, list) and len(value) > 0
     require(is_valid, name, "a list of one or more values", value)
     return [item(f"{name}[{place}]", element) for place, element in enumerate(value)]
-
-
-def with_sliding_window(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
-    """Returns options in which `sliding_window` replaces the former option `neighborhood`.
-
-    With a sliding window w, the neighborhood is r = 2w - 1.
-
-    Args:
-        values: options by name, such as the configuration of a saved model.
-        section: prefix of option names in messages, such as "model.". Defaults to "".
-
-    Raises:
-        ConfigError: The neighborhood is not positive and odd, or both options are given.
-    """
-    values = dict(values)
-    if "neighborhood" in values:
-        neighborhood, name = values.pop("neighborhood"), f"{section}neighborhood"
-        neighborhood = integer(name, neighborhood, optional=True)
-        sliding_window = values.setdefault("sliding_window", None)
-        if neighborhood is not None:
-            is_odd = neighborhood > 0 and neighborhood % 2 == 1
-            require(is_odd, name, "positive and odd", neighborhood)
-            rule = f"null if neighborhood={neighborhood}"
-            require(sliding_window is None, f"{section}sliding_window", rule, sliding_window)
-            values["sliding_window"] = (neighborhood + 1) // 2
-    return values
 
 
 def may_be_path(value: str) -> bool:

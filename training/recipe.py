@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from keras_transformer.checks import one_of, require, shown, with_sliding_window
+from keras_transformer.checks import one_of, require, shown
 from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
 from keras_transformer.config.model import PRESETS
 from keras_transformer.config.origins import is_about_keys, keys_named, places_in
@@ -57,8 +57,6 @@ def load_recipe(
     initial = None if init_from is None else init_from.read_config()
     with naming_origins(recipe, overrides, init_from):
         sections = {} if recipe is None else read_recipe(recipe)
-        if isinstance(sections.get("model"), dict):
-            sections["model"] = with_sliding_window(sections["model"], "model.")
         for override in overrides:
             _set(sections, override)
         config = _resolve(sections, initial)
@@ -197,8 +195,7 @@ def _set(sections: Sections, override: str) -> None:
             require(isinstance(inner, dict), ".".join(path[:depth]), "a mapping", inner)
             values[section] = dict(inner)
             values = values[section]
-        given = {name: parse_value(value)}
-        values |= with_sliding_window(given, "model.") if path == ["model"] else given
+        values[name] = parse_value(value)
 
 
 def _resolve(sections: Sections, initial: Config | None) -> Config:

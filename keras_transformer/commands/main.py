@@ -52,15 +52,6 @@ GROUPS = {
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
-# Former names, which still work.
-RENAMED = {
-    "align": "build-shortlist",
-    "backtranslate": "synthesize",
-    "distill": "synthesize",
-    "plot-attention": "plot",
-    "plot-training": "plot",
-}
-
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a command.
@@ -107,9 +98,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     for name, command in COMMANDS.items():
         command.add_options(subparsers.add_parser(name, description=command.run.__doc__))
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    if arguments[0] in RENAMED:
-        old, arguments[0] = arguments[0], RENAMED[arguments[0]]
-        say(f"keras-transformer {old}: this command is now named {arguments[0]}")
     return parser.parse_args(arguments)
 
 

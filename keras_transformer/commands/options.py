@@ -283,8 +283,6 @@ class Parser(argparse.ArgumentParser):
             "--precision",
             choices=typing.get_args(Precision if help else PrecisionOrAuto),
             default="float32" if help else "auto",
-            # "int8" is the former name of "int8-weights".
-            type=lambda value: "int8-weights" if value == "int8" else value,
             help=help or help_for_auto,
         )
 
@@ -319,7 +317,6 @@ def check_outputs(
     paths, state = list(paths), list(state)
     given_dirs = getattr(options, "model_dir", None) or []
     model_dirs = [given_dirs] if isinstance(given_dirs, str) else list(given_dirs)
-    model_dirs += getattr(options, "model_dirs", None) or []
     for path in (*paths, *state):
         for model_dir in model_dirs:
             if ModelDir(model_dir).has_as_file(path):

@@ -225,10 +225,12 @@ def _translate_documents(
 def add_plot_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --text 'Dogs run.' --output attention.svg"
     parser.add_paths(
-        "--model-dir", "model directories; only one with --text", check=directory, metavar="DIR"
+        "--model-dir",
+        "model directories; only one with --text",
+        required=True,
+        check=directory,
+        metavar="DIR",
     )
-    # The former command plot-training accepted the directories as positional arguments.
-    parser.add_option("model_dirs", directory, "DIR", argparse.SUPPRESS, nargs="*")
     help = (
         "a .png, .svg or .pdf file, or a .html file for an interactive page that shows numbers "
         "and, with --text, every head"
@@ -259,9 +261,7 @@ def add_plot_options(parser: Parser) -> None:
 
 def run_plot(options: argparse.Namespace) -> None:
     """Plot the loss, BLEU and learning rate of training runs, or the attention of a translation."""
-    model_dirs = [*(options.model_dir or []), *options.model_dirs]
-    if not model_dirs:
-        raise ConfigError("--model-dir must be given")
+    model_dirs = options.model_dir
     check_outputs(options, [options.output])
     if options.text is None:
         check_needs(options, ("kind", "layer", "head", "tag"), "text")

@@ -1,10 +1,8 @@
 """The section `model`, and the selection of layers and heads for attention pictures."""
 
 import dataclasses
-import functools
 import re
-import warnings
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from ..checks import (
     boolean,
@@ -16,9 +14,9 @@ from ..checks import (
     require,
     require_divisor,
     text,
-    with_sliding_window,
 )
 from ..errors import ConfigError
+from .layer_options import T5_BUCKETS, AddedPositions, Normalization, RelativePositions
 from .values import REQUIRED, check_fields, checked, from_dict
 
 # Limits the total size, so that a typo does not allocate terabytes.
@@ -27,8 +25,6 @@ MAX_PARAMETERS = 10_000_000_000
 MAX_LAYERS = 1000
 # Graphs compute lengths and distances in int32, which larger values would overflow.
 MAX_LENGTH = 1_000_000
-# Number of buckets of relative positions in T5.
-T5_BUCKETS = 32
 # Keras activations that keep the width and need no arguments. With this list, a wrong name is
 # reported before Keras is loaded.
 ACTIVATIONS = {
@@ -38,7 +34,8 @@ ACTIVATIONS = {
     "sparse_sigmoid", "sparsemax", "squareplus", "swish", "tanh", "tanh_shrink",
 }  # fmt: skip
 
-PositionKind = Literal["sinusoidal", "tensor2tensor", "learned", "rotary", "alibi", "t5"]
+PositionKind = Literal[AddedPositions, RelativePositions]
+TiedEmbeddings = Literal["none", "target", "all"]
 AttentionKind = Literal["cross", "encoder", "decoder"]
 
 
@@ -159,7 +156,7 @@ class TransformerConfig:
     activation: str = checked("relu", _activation)
     norm_first: bool = checked(False, boolean)
     positions: PositionKind = checked("sinusoidal", one_of, choices=get_args(PositionKind))
-    tie_embeddings: str = checked("all", one_of, choices=("none", "target", "all"))
+    tie_embeddings: TiedEmbeddings = checked("all", one_of, choices=get_args(TiedEmbeddings))
     # Catches 1e6 instead of 1e-6, which would make normalization return zeros.
     epsilon: float = checked(1e-6, positive_float, at_most=1)
     attention_bias: bool = checked(False, boolean)
@@ -167,7 +164,7 @@ class TransformerConfig:
     sliding_window: int | None = checked(None, positive_int, at_most=MAX_LENGTH, optional=True)
     max_length: int = checked(256, integer, at_least=2, at_most=MAX_LENGTH)
     feed_forward_bias: bool = checked(True, boolean)
-    normalization: str = checked("layer", one_of, choices=("layer", "rms"))
+    normalization: Normalization = checked("layer", one_of, choices=get_args(Normalization))
     gated: bool = checked(False, boolean)
     num_key_value_heads: int | None = checked(None, positive_int, optional=True)
     query_key_norm: bool = checked(False, boolean)
@@ -201,22 +198,16 @@ class TransformerConfig:
         )
 
     @property
-    def added_positions(self) -> Literal["sinusoidal", "tensor2tensor", "learned"] | None:
+    def added_positions(self) -> AddedPositions | None:
         """`positions` if they are added to the embeddings, otherwise None."""
-        return (
-            self.positions if self.positions in ("sinusoidal", "tensor2tensor", "learned") else None
-        )
+        is_added = self.positions in get_args(AddedPositions)
+        return cast(AddedPositions, self.positions) if is_added else None
 
     @property
-    def relative_positions(self) -> Literal["rotary", "alibi", "t5"] | None:
+    def relative_positions(self) -> RelativePositions | None:
         """`positions` if self-attention applies them, otherwise None."""
-        return self.positions if self.positions in ("rotary", "alibi", "t5") else None
-
-    @property
-    def neighborhood(self) -> int | None:
-        """The former name of the sliding window: r = 2w - 1."""
-        _warn_of_neighborhood()
-        return None if self.sliding_window is None else 2 * self.sliding_window - 1
+        is_relative = self.positions in get_args(RelativePositions)
+        return cast(RelativePositions, self.positions) if is_relative else None
 
     @property
     def _key_dim(self) -> int:
@@ -224,7 +215,10 @@ class TransformerConfig:
 
     @property
     def num_parameters(self) -> int:
-        """The number of parameters of the model."""
+        """The number of parameters of the model, computed before Keras is loaded.
+
+        `build_transformer` raises an error if the model has another number of parameters.
+        """
         encoder_layers, decoder_layers = self.depths
         key_value_heads, value_dim = (
             self.num_key_value_heads or self.num_heads,
@@ -259,29 +253,6 @@ class TransformerConfig:
         one_of("model.preset", name, tuple(PRESETS))
         return from_dict(cls, {**PRESETS[name], **changes}, "model")
 
-
-def _warn_of_neighborhood() -> None:
-    warnings.warn(
-        "neighborhood=2 * w - 1 is now called sliding_window=w; the next release will not accept "
-        "the earlier name",
-        DeprecationWarning,
-        stacklevel=3,
-    )
-
-
-_init_from_fields = TransformerConfig.__init__
-
-
-@functools.wraps(_init_from_fields)
-def _init_from_earlier_names(self: TransformerConfig, *values: Any, **options: Any) -> None:
-    if "neighborhood" in options:
-        _warn_of_neighborhood()
-        options = with_sliding_window(options, "model.")
-    _init_from_fields(self, *values, **options)
-
-
-# Dataclasses do not support a second name for a field.
-TransformerConfig.__init__ = _init_from_earlier_names  # type: ignore[method-assign]
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": dict(num_layers=4, d_model=128, d_ff=256, num_heads=4, dropout=0.3),

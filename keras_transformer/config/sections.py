@@ -467,7 +467,7 @@ class DataConfig:
 
     @property
     def normalization(self) -> Literal["nfc", "nfkc", "none"]:
-        """The Unicode normalization, which is "none" for models of earlier releases."""
+        """The Unicode normalization; "none" if the configuration does not set it."""
         return cast(Literal["nfc", "nfkc", "none"], self.normalize or "none")
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from ..checks import require, shown, text, with_sliding_window
+from ..checks import require, shown, text
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
@@ -162,8 +162,6 @@ def from_dict(cls: type[Section], values: Mapping[str, object], section: str = "
     """
     fields = dataclasses.fields(cls)
     prefix = f"{section}." if section else ""
-    if section == "model" and isinstance(values, Mapping):
-        values = with_sliding_window(values, prefix)
     check_keys(values, [field.name for field in fields], section)
     completed = dict(values)
     for field in fields:

@@ -1,8 +1,5 @@
 """Keras layers, one public class per file."""
 
-import warnings
-from typing import Any
-
 from .alibi_positions import AlibiPositions
 from .decoder import Decoder
 from .decoder_layer import DecoderLayer
@@ -34,11 +31,3 @@ __all__ = [
     "T5Positions",
     "TiedProjection",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "BlockOptions":
-        message = "BlockOptions was removed; use a dict with arguments of EncoderLayer"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return dict
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

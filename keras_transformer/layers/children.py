@@ -8,23 +8,6 @@ import keras
 
 from ..keras_versions import with_sublayers
 
-# Names of sublayers in earlier releases.
-_EARLIER_NAMES = {
-    "self_attention": "attention",
-    "self_attention_residual": "attention_residual",
-    "cross_attention": "source_attention",
-    "cross_attention_residual": "source_attention_residual",
-}
-
-
-def layer_name(name: str) -> str:
-    """Returns the Keras name of a sublayer, which is its name in earlier releases.
-
-    The name is part of the variables' paths. It also determines the order in which TensorFlow
-    computes sums, so a new name would change the rounding of a resumed training run.
-    """
-    return _EARLIER_NAMES.get(name, name)
-
 
 def child_seed(seed: int | None, name: str) -> int | None:
     """Derives a different seed for each child layer, or returns None if there is no seed.
@@ -33,7 +16,7 @@ def child_seed(seed: int | None, name: str) -> int | None:
     """
     if seed is None:
         return None
-    return random.Random(f"{seed} {layer_name(name)}").getrandbits(31)
+    return random.Random(f"{seed} {name}").getrandbits(31)
 
 
 def child_initializer(initializer: Any, name: str) -> Any:

@@ -5,26 +5,17 @@ from typing import Any
 
 import keras
 
-from ..checks import boolean, integer, one_of, positive_float, positive_int, with_sliding_window
 from ..masks import as_mask, implicit_mask
 from ..tensors import Dimension, Shape, Tensor
 from .cache import Cache, KeyValues
-from .children import child_seed, require_built, saved_dtype
 from .decoder_layer import DecoderLayer
-from .input_checks import check_count, output_spec_with_scores
-from .layer_normalization import Normalization, make_normalization
+from .input_checks import check_count
 from .remat import call_with_remat
-from .renamed import ArgumentHints, sliding_window_of
-from .stack_arguments import (
-    arguments_of_child,
-    layer_config,
-    pop_keras_arguments,
-    take_initializers,
-)
+from .stack import _Stack
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Decoder(ArgumentHints, keras.layers.Layer):
+class Decoder(_Stack):
     """A stack of decoder layers (section 3.1), with a final normalization if `norm_first=True`.
 
     `init_cache`, `project_source` and `step` work as in `DecoderLayer`, but with a list of caches
@@ -83,86 +74,10 @@ class Decoder(ArgumentHints, keras.layers.Layer):
         (2, 5, 512)
     """
 
-    # A subclass can set its own layer class.
     layer_class: type[DecoderLayer] = DecoderLayer
 
-    other_names = {
-        "dff": "d_ff",
-        "dim_feedforward": "d_ff",
-        "ff_dim": "d_ff",
-        "intermediate_dim": "d_ff",
-        "layer_norm_epsilon": "epsilon",
-        "nhead": "num_heads",
-        "normalize_first": "norm_first",
-        "num_query_heads": "num_heads",
-    }
-
-    def __init__(
-        self,
-        num_layers: int,
-        num_heads: int,
-        d_ff: int,
-        *,
-        norm_first: bool = False,
-        normalization: Normalization = "layer",
-        epsilon: float = 1e-6,
-        seed: int | None = None,
-        remat: bool = False,
-        **layer_arguments: Any,
-    ) -> None:
-        sliding_window = sliding_window_of(layer_arguments, layer_arguments.get("sliding_window"))
-        if sliding_window is not None:
-            layer_arguments["sliding_window"] = sliding_window
-        super().__init__(**pop_keras_arguments(layer_arguments))
-        self.num_layers = positive_int("num_layers", num_layers)
-        self.num_heads = positive_int("num_heads", num_heads)
-        self.d_ff = positive_int("d_ff", d_ff)
-        self.norm_first = boolean("norm_first", norm_first)
-        self.normalization = one_of("normalization", normalization, ("layer", "rms"))
-        self.epsilon = positive_float("epsilon", epsilon)
-        self.seed = integer("seed", seed, optional=True)
-        self.remat = boolean("remat", remat)
-        self.layer_arguments = take_initializers(layer_arguments)
-        # Create a layer only to check the arguments and to list them all for `get_config`.
-        layer = self.layer_class(num_heads, d_ff, name="layer", **self.layer_arguments)
-        self._layer_config = layer.get_config()
-        self.input_spec = keras.InputSpec(ndim=3)
-        self.supports_masking = True
-
     def build(self, target_shape: Shape, source_shape: Shape | None = None) -> None:
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: target_shape[-1]})
-        self.layers = []
-        for index in range(self.num_layers):
-            layer = self.make_layer(index)
-            layer.build(target_shape, source_shape)
-            self.layers.append(layer)
-        # Pre-norm layers do not normalize their outputs, so the stack does so once at the end.
-        self.final_norm: Any = None
-        if self.norm_first:
-            self.final_norm = self.make_normalization("final_norm")
-            self.final_norm.build(target_shape)
-
-    def make_layer(self, index: int) -> DecoderLayer:
-        """Creates the layer with this index, from 0 to `num_layers - 1`.
-
-        Override it to create layers that differ. `build` calls it.
-        """
-        name = f"layer_{index}"
-        return self.layer_class(
-            self.num_heads,
-            self.d_ff,
-            norm_first=self.norm_first,
-            normalization=self.normalization,
-            epsilon=self.epsilon,
-            seed=child_seed(self.seed, name),
-            dtype=self.dtype_policy,
-            name=name,
-            **arguments_of_child(self.layer_arguments, name),
-        )
-
-    def make_normalization(self, name: str) -> keras.layers.Layer:
-        """Creates the final normalization of a pre-norm stack. Override it to use another layer."""
-        return make_normalization(self.normalization, self.epsilon, self.dtype_policy, name)
+        self._build_layers(target_shape, source_shape)
 
     def call(
         self,
@@ -216,11 +131,6 @@ class Decoder(ArgumentHints, keras.layers.Layer):
             return hidden
         return (hidden, scores) if source is None else (hidden, scores, cross_scores)
 
-    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> list[Cache]:
-        """Returns an empty cache for each layer. See `DecoderLayer.init_cache`."""
-        require_built(self)
-        return [layer.init_cache(batch_size, max_length) for layer in self.layers]
-
     def project_source(self, source: Tensor) -> list[KeyValues]:
         """Projects the source for each layer. See `DecoderLayer.project_source`."""
         return [layer.project_source(source) for layer in self.layers]
@@ -248,35 +158,5 @@ class Decoder(ArgumentHints, keras.layers.Layer):
             written.append(cache)
         return self._normalize(target), written
 
-    def _normalize(self, hidden: Tensor) -> Tensor:
-        return hidden if self.final_norm is None else self.final_norm(hidden)
-
-    @property
-    def needs_position_ids(self) -> bool:
-        """Whether the outputs of `step` depend on `position_ids` and `entry_position_ids`."""
-        return any(layer.needs_position_ids for layer in self.layers)
-
     def compute_output_shape(self, target_shape: Shape, source_shape: Shape | None = None) -> Shape:
         return target_shape
-
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        return output_spec_with_scores(self, args, kwargs)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **layer_config(self._layer_config),
-            **super().get_config(),
-            "dtype": saved_dtype(self),
-            "num_layers": self.num_layers,
-            "num_heads": self.num_heads,
-            "d_ff": self.d_ff,
-            "norm_first": self.norm_first,
-            "normalization": self.normalization,
-            "epsilon": self.epsilon,
-            "seed": self.seed,
-            "remat": self.remat,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Decoder":
-        return super().from_config(with_sliding_window(config))

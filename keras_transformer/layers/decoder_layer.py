@@ -6,49 +6,17 @@ from typing import Any
 import keras
 from keras import ops
 
-from ..checks import (
-    boolean,
-    integer,
-    one_of,
-    positive_float,
-    positive_int,
-    rate,
-    require_divisor,
-    with_sliding_window,
-)
 from ..errors import ConfigError
 from ..masks import as_mask, as_numbers, implicit_mask
 from ..tensors import Dimension, Shape, Tensor
 from .cache import Cache, KeyValues
-from .children import (
-    child_initializer,
-    child_seed,
-    head_width,
-    layer_name,
-    require_built,
-    saved_dtype,
-)
-from .feed_forward import FeedForward
-from .input_checks import (
-    check_batch,
-    check_mask,
-    check_scores,
-    check_step_mask,
-    output_spec_with_scores,
-)
-from .layer_normalization import Normalization, make_normalization
-from .multi_head_attention import (
-    MultiHeadAttention,
-    check_relative_positions,
-    serialize_relative_positions,
-)
-from .position_scheme import PositionScheme, copy_of
-from .renamed import ArgumentHints, sliding_window_of
-from .residual import Residual
+from .input_checks import check_batch, check_mask, check_scores, check_step_mask
+from .multi_head_attention import MultiHeadAttention
+from .transformer_layer import _TransformerLayer
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class DecoderLayer(ArgumentHints, keras.layers.Layer):
+class DecoderLayer(_TransformerLayer):
     """Decoder layer: self-attention, cross-attention and a feed-forward network (section 3.1).
 
     Self-attention is causal, and each sublayer has a residual connection. If the first call has no
@@ -151,83 +119,7 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         (2, 5, 512)
     """
 
-    other_names = {
-        "dff": "d_ff",
-        "dim_feedforward": "d_ff",
-        "dropout_rate": "dropout",
-        "ff_dim": "d_ff",
-        "head_dim": "key_dim",
-        "intermediate_dim": "d_ff",
-        "layer_norm_eps": "epsilon",
-        "layer_norm_epsilon": "epsilon",
-        "nhead": "num_heads",
-        "normalize_first": "norm_first",
-        "num_query_heads": "num_heads",
-        "rate": "dropout",
-        "use_bias": "attention_bias and feed_forward_bias",
-    }
-
-    def __init__(
-        self,
-        num_heads: int,
-        d_ff: int,
-        *,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.1,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        activation: str | Callable[..., Any] = "relu",
-        norm_first: bool = False,
-        sliding_window: int | None = None,
-        epsilon: float = 1e-6,
-        attention_bias: bool = False,
-        feed_forward_bias: bool = True,
-        kernel_initializer: str | keras.initializers.Initializer = "glorot_uniform",
-        bias_initializer: str | keras.initializers.Initializer = "zeros",
-        kernel_regularizer: str | keras.regularizers.Regularizer | None = None,
-        bias_regularizer: str | keras.regularizers.Regularizer | None = None,
-        seed: int | None = None,
-        normalization: Normalization = "layer",
-        gated: bool = False,
-        num_key_value_heads: int | None = None,
-        query_key_norm: bool = False,
-        relative_positions: str | PositionScheme | None = None,
-        flash_attention: bool | None = None,
-        **kwargs: Any,
-    ) -> None:
-        # Earlier releases called this argument `neighborhood`.
-        sliding_window = sliding_window_of(kwargs, sliding_window)
-        super().__init__(**kwargs)
-        self.num_heads = positive_int("num_heads", num_heads)
-        self.d_ff = positive_int("d_ff", d_ff)
-        self.key_dim = positive_int("key_dim", key_dim, optional=True)
-        self.value_dim = positive_int("value_dim", value_dim, optional=True)
-        self.dropout = rate("dropout", dropout)
-        self.attention_dropout = rate("attention_dropout", attention_dropout)
-        self.activation_dropout = rate("activation_dropout", activation_dropout)
-        self.activation = keras.activations.get(activation)
-        self.norm_first = boolean("norm_first", norm_first)
-        self.sliding_window = positive_int("sliding_window", sliding_window, optional=True)
-        self.epsilon = positive_float("epsilon", epsilon)
-        self.attention_bias = boolean("attention_bias", attention_bias)
-        self.feed_forward_bias = boolean("feed_forward_bias", feed_forward_bias)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
-        self.seed = integer("seed", seed, optional=True)
-        self.normalization = one_of("normalization", normalization, ("layer", "rms"))
-        self.gated = boolean("gated", gated)
-        self.num_key_value_heads = positive_int(
-            "num_key_value_heads", num_key_value_heads, optional=True
-        )
-        self.query_key_norm = boolean("query_key_norm", query_key_norm)
-        self.relative_positions = check_relative_positions(relative_positions)
-        self.flash_attention = boolean("flash_attention", flash_attention, optional=True)
-        require_divisor("num_key_value_heads", self.num_key_value_heads, num_heads=self.num_heads)
-        self.input_spec = keras.InputSpec(ndim=3)
-        self.supports_masking = True
+    _unbuilt_input_spec = keras.InputSpec(ndim=3)
 
     def build(self, target_shape: Shape, source_shape: Shape | None = None) -> None:
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: target_shape[-1]})
@@ -249,97 +141,12 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         self.feed_forward_residual = self.make_residual("feed_forward")
         self.feed_forward_residual.build(target_shape)
 
-    def make_self_attention(self, target_shape: Shape) -> keras.layers.Layer:
-        """Creates the self-attention layer.
-
-        Override it to use another layer. `build` calls it.
-        """
-        return MultiHeadAttention(
-            self.num_heads,
-            self.key_dim or head_width(target_shape[-1], self.num_heads),
-            self.value_dim,
-            dropout=self.attention_dropout,
-            use_bias=self.attention_bias,
-            sliding_window=self.sliding_window,
-            flash_attention=self.flash_attention,
-            kernel_initializer=child_initializer(self.kernel_initializer, "self_attention"),
-            bias_initializer=child_initializer(self.bias_initializer, "self_attention"),
-            kernel_regularizer=self.kernel_regularizer,
-            bias_regularizer=self.bias_regularizer,
-            num_key_value_heads=self.num_key_value_heads,
-            query_key_norm=self.query_key_norm,
-            relative_positions=copy_of(self.relative_positions),
-            seed=child_seed(self.seed, "self_attention"),
-            dtype=self.dtype_policy,
-            name=layer_name("self_attention"),
-        )
-
     def make_cross_attention(self, target_shape: Shape, source_shape: Shape) -> keras.layers.Layer:
         """Creates the cross-attention layer.
 
         Override it to use another layer. `build` calls it.
         """
-        return MultiHeadAttention(
-            self.num_heads,
-            self.key_dim or head_width(target_shape[-1], self.num_heads),
-            self.value_dim,
-            dropout=self.attention_dropout,
-            use_bias=self.attention_bias,
-            flash_attention=self.flash_attention,
-            kernel_initializer=child_initializer(self.kernel_initializer, "cross_attention"),
-            bias_initializer=child_initializer(self.bias_initializer, "cross_attention"),
-            kernel_regularizer=self.kernel_regularizer,
-            bias_regularizer=self.bias_regularizer,
-            num_key_value_heads=self.num_key_value_heads,
-            query_key_norm=self.query_key_norm,
-            seed=child_seed(self.seed, "cross_attention"),
-            dtype=self.dtype_policy,
-            name=layer_name("cross_attention"),
-        )
-
-    def make_feed_forward(self, target_shape: Shape) -> keras.layers.Layer:
-        """Creates the feed-forward network.
-
-        Override it to use another layer that maps (batch, length, d_model) to the same shape.
-        `build` calls it.
-        """
-        return FeedForward(
-            self.d_ff,
-            self.activation,
-            self.activation_dropout,
-            use_bias=self.feed_forward_bias,
-            gated=self.gated,
-            kernel_initializer=child_initializer(self.kernel_initializer, "feed_forward"),
-            bias_initializer=child_initializer(self.bias_initializer, "feed_forward"),
-            kernel_regularizer=self.kernel_regularizer,
-            bias_regularizer=self.bias_regularizer,
-            seed=child_seed(self.seed, "feed_forward"),
-            dtype=self.dtype_policy,
-            name="feed_forward",
-        )
-
-    def make_residual(self, sublayer_name: str) -> Residual:
-        """Creates the residual connection around a sublayer.
-
-        The sublayer is "self_attention", "cross_attention" or "feed_forward". Override it to use a
-        subclass of `Residual`. `build` calls it.
-        """
-        name = f"{sublayer_name}_residual"
-        return Residual(
-            self.make_normalization(sublayer_name),
-            dropout=self.dropout,
-            norm_first=self.norm_first,
-            seed=child_seed(self.seed, name),
-            dtype=self.dtype_policy,
-            name=layer_name(name),
-        )
-
-    def make_normalization(self, sublayer_name: str) -> keras.layers.Layer | None:
-        """Creates the normalization of a sublayer's residual connection.
-
-        Override it to use another layer, or return None to disable normalization. `build` calls it.
-        """
-        return make_normalization(self.normalization, self.epsilon, self.dtype_policy, "norm")
+        return self._make_attention("cross_attention", target_shape)
 
     def _check_source(self, shape: Shape) -> None:
         # `input_spec` covers only the first input, so raise Keras' error for the second input here.
@@ -483,17 +290,6 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         hidden = self.feed_forward(hidden, training=training)
         return self.feed_forward_residual(target, hidden, training=training)
 
-    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
-        """Returns an empty cache for the self-attention.
-
-        Args:
-            batch_size: int or int scalar.
-            max_length: int or int scalar. Number of entries in the cache. Defaults to None: the
-                cache grows with each step.
-        """
-        require_built(self)
-        return self.self_attention.init_cache(batch_size, max_length)
-
     def project_source(self, source: Tensor) -> KeyValues:
         """Projects a source (batch, source length, any width) to keys and values for all steps."""
         return self.cross_attention.project_key_value(source)
@@ -557,65 +353,5 @@ class DecoderLayer(ArgumentHints, keras.layers.Layer):
         )
         return outputs, *written
 
-    @property
-    def needs_position_ids(self) -> bool:
-        """Whether the outputs of `step` depend on `position_ids` and `entry_position_ids`."""
-        return self.self_attention.needs_position_ids
-
     def compute_output_shape(self, target_shape: Shape, source_shape: Shape | None = None) -> Shape:
         return target_shape
-
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        return output_spec_with_scores(self, args, kwargs)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "dtype": saved_dtype(self),
-            "num_heads": self.num_heads,
-            "d_ff": self.d_ff,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "activation_dropout": self.activation_dropout,
-            "activation": keras.activations.serialize(self.activation),
-            "norm_first": self.norm_first,
-            "sliding_window": self.sliding_window,
-            "epsilon": self.epsilon,
-            "attention_bias": self.attention_bias,
-            "feed_forward_bias": self.feed_forward_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
-            "seed": self.seed,
-            "normalization": self.normalization,
-            "gated": self.gated,
-            "num_key_value_heads": self.num_key_value_heads,
-            "query_key_norm": self.query_key_norm,
-            "relative_positions": serialize_relative_positions(self.relative_positions),
-            "flash_attention": self.flash_attention,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "DecoderLayer":
-        return super().from_config(with_sliding_window(config))
-
-    # Earlier releases used these names, and so do saved files.
-
-    @property
-    def attention(self) -> keras.layers.Layer:
-        return self.self_attention
-
-    @property
-    def attention_residual(self) -> Residual:
-        return self.self_attention_residual
-
-    @property
-    def source_attention(self) -> keras.layers.Layer:
-        return self.cross_attention
-
-    @property
-    def source_attention_residual(self) -> Residual:
-        return self.cross_attention_residual

@@ -9,9 +9,9 @@ from keras import ops
 from ..checks import boolean, integer, positive_int, rate
 from ..masks import refuse_ragged
 from ..tensors import Shape, Tensor, reshape_inferring
+from .argument_hints import ArgumentHints
 from .children import child_initializer, saved_dtype
 from .dropout import Dropout
-from .renamed import ArgumentHints
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -1,15 +1,14 @@
 """Layer normalization with a faster gradient than Keras' layer, and RMS normalization."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import keras
 from keras import ops
 
 from ..checks import positive_float
+from ..config.layer_options import Normalization
 from ..tensors import Shape, Tensor
-
-Normalization = Literal["layer", "rms"]
 
 
 def make_normalization(

@@ -9,17 +9,16 @@ from keras import ops
 from ..checks import (
     boolean,
     integer,
-    one_of,
     positive_int,
     rate,
     require,
     require_divisor,
-    with_sliding_window,
 )
+from ..config.layer_options import RelativePositions
 from ..errors import ConfigError
 from ..masks import as_mask, as_numbers, causal_mask, combine, refuse_ragged, sliding_window_mask
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
-from .alibi_positions import AlibiPositions
+from .argument_hints import ArgumentHints
 from .attention_axes import AttentionAxes
 from .cache import Cache, GrowingCache, KeyValues, empty_cache
 from .children import child_initializer, require_built, saved_dtype
@@ -35,7 +34,12 @@ from .input_checks import (
 )
 from .local_attention import divide
 from .position_scheme import PositionScheme
-from .renamed import ArgumentHints, sliding_window_of
+from .relative_positions import (
+    check_relative_positions,
+    is_rotary,
+    make_position_scheme,
+    serialize_relative_positions,
+)
 from .rotary_positions import RotaryPositions
 from .scaled_dot_product_attention import (
     attention_weights,
@@ -45,7 +49,6 @@ from .scaled_dot_product_attention import (
     split_heads,
     swap_heads,
 )
-from .t5_positions import T5Positions
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -195,11 +198,9 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         *,
         num_key_value_heads: int | None = None,
         query_key_norm: bool = False,
-        relative_positions: str | PositionScheme | None = None,
+        relative_positions: RelativePositions | PositionScheme | None = None,
         **kwargs: Any,
     ) -> None:
-        # Earlier releases called this argument `neighborhood`.
-        sliding_window = sliding_window_of(kwargs, sliding_window)
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
         self.key_dim = positive_int("key_dim", key_dim)
@@ -233,7 +234,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
                 "Dropout is not supported when flash attention is enabled: dropout must be 0 with "
                 f"flash_attention=True; received dropout={self.dropout}"
             )
-        if _is_rotary(self.relative_positions):
+        if is_rotary(self.relative_positions):
             rule = "even with relative_positions='rotary'"
             require(self.key_dim % 2 == 0, "key_dim", rule, self.key_dim)
         self._value_width = self.value_dim or self.key_dim
@@ -270,7 +271,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
             self.key_norm = keras.layers.RMSNormalization(dtype=self.dtype_policy, name="key_norm")
             self.query_norm.build((None, self.num_heads, None, self.key_dim))
             self.key_norm.build((None, self._num_kv_heads, None, self.key_dim))
-        self.position_scheme = self._make_position_scheme()
+        self.position_scheme = make_position_scheme(self.relative_positions, self.dtype_policy)
         if not self.position_scheme.built:
             self.position_scheme.build((None, self.num_heads, None, None))
 
@@ -295,17 +296,6 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
             dtype=self.dtype_policy,
             name=name,
         )
-
-    def _make_position_scheme(self) -> PositionScheme:
-        if isinstance(self.relative_positions, PositionScheme):
-            return self.relative_positions
-        if self.relative_positions == "rotary":
-            return RotaryPositions(dtype=self.dtype_policy, name="position_scheme")
-        if self.relative_positions == "alibi":
-            return AlibiPositions(dtype=self.dtype_policy, name="position_scheme")
-        if self.relative_positions == "t5":
-            return T5Positions(dtype=self.dtype_policy, name="relative_bias")
-        return PositionScheme(dtype=self.dtype_policy, name="position_scheme")
 
     def call(
         self,
@@ -620,7 +610,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         key_position_ids: Tensor | None = None,
     ) -> Tensor | None:
         """Returns the bias of the position scheme; positions default to 0, 1, 2, ..."""
-        if self.relative_positions is None or _is_rotary(self.relative_positions):
+        if self.relative_positions is None or is_rotary(self.relative_positions):
             return None
         if position_ids is None:
             position_ids = ops.arange(ops.shape(queries)[2])
@@ -699,16 +689,6 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         return output_spec_with_scores(self, args, kwargs)
 
-    @property
-    def neighborhood(self) -> int | None:
-        """Neighborhood r of section 4, which earlier releases had instead of `sliding_window`."""
-        return None if self.sliding_window is None else 2 * self.sliding_window - 1
-
-    @property
-    def relative_bias(self) -> PositionScheme:
-        """The `position_scheme`, under the name that files of earlier releases use."""
-        return self.position_scheme
-
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
@@ -735,33 +715,6 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
             "query_key_norm": self.query_key_norm,
             "relative_positions": serialize_relative_positions(self.relative_positions),
         }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "MultiHeadAttention":
-        return super().from_config(with_sliding_window(config))
-
-
-def check_relative_positions(
-    relative_positions: str | PositionScheme | dict[str, Any] | None,
-) -> str | PositionScheme | None:
-    """Checks `relative_positions` and returns it, deserialized if it is a configuration."""
-    if isinstance(relative_positions, dict):
-        relative_positions = keras.saving.deserialize_keras_object(relative_positions)
-    if isinstance(relative_positions, PositionScheme):
-        return relative_positions
-    choices = ("rotary", "alibi", "t5")
-    return one_of("relative_positions", relative_positions, choices, optional=True)
-
-
-def serialize_relative_positions(relative_positions: str | PositionScheme | None) -> Any:
-    """Returns `relative_positions`, serialized for a configuration."""
-    if isinstance(relative_positions, PositionScheme):
-        return keras.saving.serialize_keras_object(relative_positions)
-    return relative_positions
-
-
-def _is_rotary(relative_positions: str | PositionScheme | None) -> bool:
-    return relative_positions == "rotary" or isinstance(relative_positions, RotaryPositions)
 
 
 def _add(left: Tensor | None, right: Tensor | None) -> Tensor | None:

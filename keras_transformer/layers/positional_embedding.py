@@ -1,11 +1,12 @@
 """Token embeddings with positions (sections 3.4 and 3.5 of the paper)."""
 
-from typing import Any, Literal
+from typing import Any, get_args
 
 import keras
 from keras import ops
 
 from ..checks import boolean, non_negative_int, one_of, positive_int, rate, require
+from ..config.layer_options import AddedPositions
 from ..errors import ConfigError
 from ..gather import take_rows
 from ..keras_versions import infers_shapes
@@ -18,8 +19,8 @@ from .absolute_positions import (
     own_initializer,
     position_vectors,
 )
+from .argument_hints import ArgumentHints
 from .dropout import Dropout
-from .renamed import ArgumentHints
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -95,7 +96,7 @@ class PositionalEmbedding(ArgumentHints, keras.layers.Layer):
         self,
         vocab_size: int,
         d_model: int,
-        positions: Literal["sinusoidal", "tensor2tensor", "learned"] | None = "sinusoidal",
+        positions: AddedPositions | None = "sinusoidal",
         *,
         max_length: int | None = None,
         dropout: float = 0.0,
@@ -109,8 +110,7 @@ class PositionalEmbedding(ArgumentHints, keras.layers.Layer):
         super().__init__(**kwargs)
         self.vocab_size = positive_int("vocab_size", vocab_size)
         self.d_model = positive_int("d_model", d_model)
-        choices = ("sinusoidal", "tensor2tensor", "learned")
-        self.positions = one_of("positions", positions, choices, optional=True)
+        self.positions = one_of("positions", positions, get_args(AddedPositions), optional=True)
         self.max_length = positive_int("max_length", max_length, optional=True)
         self.dropout = rate("dropout", dropout)
         self.scale_embedding = boolean("scale_embedding", scale_embedding)

@@ -1,11 +1,12 @@
 """Positions for features other than token embeddings (section 3.5 of the paper)."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import keras
 from keras import ops
 
 from ..checks import boolean, one_of, positive_int, rate, require
+from ..config.layer_options import AddedPositions
 from ..errors import ConfigError
 from ..masks import refuse_ragged
 from ..tensors import Dimension, Shape, Tensor
@@ -18,6 +19,8 @@ from .absolute_positions import (
 )
 from .dropout import Dropout
 from .rotary_positions import RotaryPositions
+
+Positions = Literal[AddedPositions, "rotary"]
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -71,7 +74,7 @@ class PositionalEncoding(keras.layers.Layer):
 
     def __init__(
         self,
-        positions: Literal["sinusoidal", "tensor2tensor", "learned", "rotary"] = "sinusoidal",
+        positions: Positions = "sinusoidal",
         max_length: int | None = None,
         dropout: float = 0.0,
         scale_embedding: bool = False,
@@ -81,8 +84,7 @@ class PositionalEncoding(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        choices = ("sinusoidal", "tensor2tensor", "learned", "rotary")
-        self.positions = one_of("positions", positions, choices)
+        self.positions = one_of("positions", positions, get_args(Positions))
         self.max_length = positive_int("max_length", max_length, optional=True)
         self.dropout = rate("dropout", dropout)
         self.scale_embedding = boolean("scale_embedding", scale_embedding)

@@ -1,7 +1,7 @@
 """Rotary positions (Su et al. 2021), and their scaling to longer sequences."""
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import keras
 import numpy as np
@@ -61,7 +61,7 @@ class RotaryPositions(PositionScheme):
     ) -> None:
         super().__init__(**kwargs)
         self.base = positive_float("base", base)
-        self.scaling = one_of("scaling", scaling, ("linear", "ntk", "yarn"), optional=True)
+        self.scaling = one_of("scaling", scaling, get_args(Scaling), optional=True)
         self.factor = positive_float("factor", factor)
         self.original_max_length = positive_int("original_max_length", original_max_length)
         self.beta_fast = positive_float("beta_fast", beta_fast)

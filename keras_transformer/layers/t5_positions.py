@@ -3,10 +3,10 @@
 import keras
 from keras import ops
 
+from ..config.layer_options import T5_BUCKETS
 from ..tensors import Shape, Tensor
 from .position_scheme import PositionScheme, relative_distances
 
-NUM_BUCKETS = 32
 MAX_DISTANCE = 128
 
 
@@ -27,7 +27,7 @@ class T5Positions(PositionScheme):
     def build(self, scores_shape: Shape) -> None:
         super().build(scores_shape)
         self.embeddings = self.add_weight(
-            shape=(NUM_BUCKETS, self.num_heads),
+            shape=(T5_BUCKETS, self.num_heads),
             initializer="zeros",
             autocast=False,
             name="embeddings",
@@ -37,10 +37,10 @@ class T5Positions(PositionScheme):
         """Returns float32 (..., num_heads, target length, source length)."""
         distances = relative_distances(query_positions, key_positions)
         if causal:
-            buckets = _take_bucket(ops.maximum(-distances, 0), NUM_BUCKETS)
+            buckets = _take_bucket(ops.maximum(-distances, 0), T5_BUCKETS)
         else:
-            buckets = _take_bucket(ops.abs(distances), NUM_BUCKETS // 2)
-            buckets = ops.where(distances > 0, buckets + NUM_BUCKETS // 2, buckets)
+            buckets = _take_bucket(ops.abs(distances), T5_BUCKETS // 2)
+            buckets = ops.where(distances > 0, buckets + T5_BUCKETS // 2, buckets)
         return ops.moveaxis(ops.take(self.embeddings, buckets, axis=0), -1, -3)
 
 

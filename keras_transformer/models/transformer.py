@@ -1,24 +1,20 @@
 """The Transformer as a functional Keras model, applied to whole sequences or one step at a time."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import keras
 from keras import ops
 
-from ..checks import with_sliding_window
 from ..config import TransformerConfig
 from ..decoding.protocol import Step
 from ..errors import ConfigError
 from ..layers import (
     Decoder,
-    DecoderLayer,
     Encoder,
-    EncoderLayer,
-    MultiHeadAttention,
     PositionalEmbedding,
-    Residual,
     TiedProjection,
 )
 from ..layers.children import saved_dtype
@@ -92,7 +88,7 @@ class Transformer(keras.Model):
         **kwargs: Any,
     ) -> None:
         if not isinstance(config, TransformerConfig):
-            config = TransformerConfig(**with_sliding_window(config, "model."))
+            config = TransformerConfig(**config)
         dtype = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         source_embedding, target_embedding = _make_embeddings(config, dtype)
         encoder_layers, decoder_layers = config.depths
@@ -220,7 +216,13 @@ def build_transformer(
     Returns:
         `Transformer`, a functional `keras.Model` that maps token ids to logits.
     """
-    return Transformer(config, dtype=dtype)
+    model = Transformer(config, dtype=dtype)
+    if model.count_params() != config.num_parameters:
+        raise RuntimeError(
+            "TransformerConfig.num_parameters must count every weight of the model: it is "
+            f"{config.num_parameters:,}, the model has {model.count_params():,}"
+        )
+    return model
 
 
 def _make_embeddings(
@@ -307,75 +309,20 @@ def _hidden_states(
 def named_weights(model: Transformer) -> Iterator[tuple[str, keras.Variable]]:
     """Yields every weight of a model once, with its name.
 
-    Import from and export to other programs use these names. The weights of the layers come first,
-    such as "encoder/0/attention/query/kernel", "decoder/5/source_attention/norm/gamma",
-    "encoder/1/feed_forward/hidden/bias" and "decoder/final_norm/beta". They are followed by
-    "target_embedding", "source_embedding", "logits/kernel" and "logits/bias". Some options add
-    weights: "target_positions", "source_positions", "feed_forward/gate/kernel",
-    "attention/query_norm/scale", "attention/key_norm/scale" and
-    "attention/relative_bias/embeddings". With RMS normalization, norms have only a "scale". A
-    shared weight is yielded only under the first of its names.
+    Import from and export to other programs use these names, which are the paths of the weights in
+    Keras, shortened: "encoder/0/self_attention/query/kernel", "encoder/1/feed_forward/hidden/bias",
+    "decoder/5/cross_attention/norm/gamma", "decoder/final_norm/beta", "target_embedding",
+    "source_embedding", "target_positions", "source_positions", "logits/kernel" and "logits/bias".
+    A weight that source and target share is yielded only under the name of the target.
 
     Args:
         model: Transformer.
     """
-    for name, layer in _named_layers(model):
-        for kind in ("kernel", "bias", "gamma", "beta", "scale", "embeddings"):
-            if (variable := getattr(layer, kind, None)) is not None:
-                yield f"{name}/{kind}", variable
-    embeddings = {"target": model.target_embedding, "source": model.source_embedding}
-    if embeddings["source"] is embeddings["target"]:
-        del embeddings["source"]
-    for side, embedding in embeddings.items():
-        yield f"{side}_embedding", embedding.token_table
-        if model.config.positions == "learned":
-            yield f"{side}_positions", embedding.position_table
-    if model.config.tie_embeddings == "none":
-        yield "logits/kernel", model.output_projection.kernel
-    if model.output_projection.bias is not None:
-        yield "logits/bias", model.output_projection.bias
-
-
-def _named_layers(model: Transformer) -> Iterator[tuple[str, keras.layers.Layer | None]]:
-    """Yields the name of each layer with weights, and the layer, or None if the model has no such
-    optional layer."""
-    for i, layer in enumerate(model.encoder.layers):
-        yield from _named_attention(
-            f"encoder/{i}/attention", layer.self_attention, layer.self_attention_residual
-        )
-        yield from _named_feed_forward(f"encoder/{i}/feed_forward", layer)
-    if model.encoder.final_norm is not None:
-        yield "encoder/final_norm", model.encoder.final_norm
-    for i, layer in enumerate(model.decoder.layers):
-        yield from _named_attention(
-            f"decoder/{i}/attention", layer.self_attention, layer.self_attention_residual
-        )
-        yield from _named_attention(
-            f"decoder/{i}/source_attention", layer.cross_attention, layer.cross_attention_residual
-        )
-        yield from _named_feed_forward(f"decoder/{i}/feed_forward", layer)
-    if model.decoder.final_norm is not None:
-        yield "decoder/final_norm", model.decoder.final_norm
-
-
-def _named_attention(
-    name: str, attention: MultiHeadAttention, residual: Residual
-) -> Iterator[tuple[str, keras.layers.Layer | None]]:
-    yield f"{name}/query", attention.query_dense
-    yield f"{name}/key", attention.key_dense
-    yield f"{name}/value", attention.value_dense
-    yield f"{name}/output", attention.output_dense
-    if attention.query_key_norm:
-        yield f"{name}/query_norm", attention.query_norm
-        yield f"{name}/key_norm", attention.key_norm
-    yield f"{name}/relative_bias", attention.position_scheme
-    yield f"{name}/norm", residual.norm
-
-
-def _named_feed_forward(
-    name: str, layer: EncoderLayer | DecoderLayer
-) -> Iterator[tuple[str, keras.layers.Layer | None]]:
-    yield f"{name}/hidden", layer.feed_forward.hidden_dense
-    yield f"{name}/gate", layer.feed_forward.gate_dense
-    yield f"{name}/output", layer.feed_forward.output_dense
-    yield f"{name}/norm", layer.feed_forward_residual.norm
+    for variable in model.weights:
+        name = re.sub(r"/layer_(\d+)/", r"/\1/", variable.path).replace("_residual/", "/")
+        side, _, table = name.rpartition("embedding/")
+        if table == "tokens":
+            name = f"{side or 'target_'}embedding"
+        elif table == "positions":
+            name = f"{side or 'target_'}positions"
+        yield name, variable

@@ -52,12 +52,12 @@ _SUPPORTED: dict[str, tuple[object, ...]] = {
 # Parts of a layer that have weights: our names and Hugging Face's names.
 _PARTS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
 _THEIRS = {
-    **{f"attention/{ours}": f"self_attn.{theirs}" for ours, theirs in _PARTS.items()},
-    **{f"source_attention/{ours}": f"encoder_attn.{theirs}" for ours, theirs in _PARTS.items()},
+    **{f"self_attention/{ours}": f"self_attn.{theirs}" for ours, theirs in _PARTS.items()},
+    **{f"cross_attention/{ours}": f"encoder_attn.{theirs}" for ours, theirs in _PARTS.items()},
     "feed_forward/hidden": "fc1",
     "feed_forward/output": "fc2",
-    "attention/norm": "self_attn_layer_norm",
-    "source_attention/norm": "encoder_attn_layer_norm",
+    "self_attention/norm": "self_attn_layer_norm",
+    "cross_attention/norm": "encoder_attn_layer_norm",
     "feed_forward/norm": "final_layer_norm",
 }
 _OURS = {theirs: ours for ours, theirs in _THEIRS.items()}

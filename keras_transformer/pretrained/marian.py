@@ -65,7 +65,7 @@ _NORMALIZATION = (
     "transformer-postprocess-top",
 )
 _NORM_FIRST: dict[tuple[str, ...], bool] = {("", "dan", ""): False, ("n", "da", "n"): True}
-_SUBLAYERS = {"self": "attention", "context": "source_attention", "ffn": "feed_forward"}
+_SUBLAYERS = {"self": "self_attention", "context": "cross_attention", "ffn": "feed_forward"}
 _PARTS = {"q": "query", "k": "key", "v": "value", "o": "output", "1": "hidden", "2": "output"}
 _KINDS = {"W": "kernel", "b": "bias", "scale": "gamma", "bias": "beta"}
 # Marian does not limit the length of sequences.

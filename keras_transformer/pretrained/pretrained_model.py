@@ -53,7 +53,7 @@ class PretrainedModel(NamedTuple):
         config: configuration.
         tokenizers: source and target tokenizer.
         weights: arrays of the other program by our names, such as
-            "encoder/0/attention/query/kernel", with Keras shapes.
+            "encoder/0/self_attention/query/kernel", with Keras shapes.
         source_rows: for each source id of this package, the corresponding id in the other program,
             or None for a row of zeros.
         target_rows: the same for target ids.
@@ -259,8 +259,8 @@ def check_weights(model: PretrainedModel) -> None:
     with reading(model.path):
         encoder_layers, decoder_layers = model.config.model.depths
         # Look for a weight of each layer first, because building a thousand layers takes minutes.
-        layers = {f"encoder/{i}/attention/query/kernel" for i in range(encoder_layers)}
-        layers |= {f"decoder/{i}/attention/query/kernel" for i in range(decoder_layers)}
+        layers = {f"encoder/{i}/self_attention/query/kernel" for i in range(encoder_layers)}
+        layers |= {f"decoder/{i}/self_attention/query/kernel" for i in range(decoder_layers)}
         _refuse(layers - model.weights.keys(), "is missing")
         # Get the shapes without creating the variables.
         with keras.StatelessScope(initialize_variables=False):

@@ -6,7 +6,7 @@ import pytest
 from fresh_process import run_python
 
 from keras_transformer import __version__
-from keras_transformer.commands.main import COMMANDS, RENAMED, main
+from keras_transformer.commands.main import COMMANDS, main
 from keras_transformer.commands.options import Parser
 
 
@@ -61,20 +61,3 @@ def test_the_example_of_a_command_has_options_that_it_knows(command):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_prefix_of_an_option_is_not_the_option(fails, command):
     assert "error: " in fails(command, "--hel")
-
-
-@pytest.mark.parametrize(("old", "new"), RENAMED.items())
-def test_an_old_name_goes_on_working(old, new, capsys):
-    for name in (old, new):
-        with pytest.raises(SystemExit):
-            main([name, "--help"])
-    help, said = capsys.readouterr()
-    assert help.count(f"usage: keras-transformer {new} ") == 2
-    assert said == f"keras-transformer {old}: this command is now named {new}\n"
-
-
-@pytest.mark.parametrize("command", ["translate", "export"])
-def test_int8_is_the_earlier_name_of_int8_weights(command):
-    parser = parser_of(command)
-    arguments = shlex.split(parser.example.partition(" < ")[0])
-    assert parser.parse_args([*arguments, "--precision", "int8"]).precision == "int8-weights"

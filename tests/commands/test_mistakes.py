@@ -45,7 +45,7 @@ VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
             "export --model-dir a --output b --format tflite",
             "argument --format: invalid choice: 'tflite'",
         ),
-        ("plot --output a.png", "--model-dir must be given"),
+        ("plot --output a.png", "the following arguments are required: --model-dir"),
     ],
 )
 def test_what_is_no_command_or_option_is_named(command, message, fails):

@@ -244,45 +244,6 @@ def test_an_item_of_a_list_that_breaks_its_rule_is_named():
 # The former name of a sliding window.
 
 
-@pytest.mark.parametrize(
-    ("values", "converted"),
-    [
-        ({"num_heads": 2}, {"num_heads": 2}),
-        ({"neighborhood": 1}, {"sliding_window": 1}),
-        ({"neighborhood": np.int64(9), "num_heads": 2}, {"sliding_window": 5, "num_heads": 2}),
-        ({"neighborhood": 5, "sliding_window": None}, {"sliding_window": 3}),
-        ({"neighborhood": None}, {"sliding_window": None}),
-        ({"neighborhood": None, "sliding_window": 4}, {"sliding_window": 4}),
-    ],
-)
-def test_a_neighborhood_becomes_a_sliding_window(values, converted):
-    given = dict(values)
-    assert checks.with_sliding_window(values) == converted
-    assert values == given
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"neighborhood": 4}, "a.neighborhood must be positive and odd; received a.neighborhood=4"),
-        (
-            {"neighborhood": -1},
-            "a.neighborhood must be positive and odd; received a.neighborhood=-1",
-        ),
-        (
-            {"neighborhood": 3.0},
-            "a.neighborhood must be of type int or null; received a.neighborhood=3.0",
-        ),
-        (
-            {"neighborhood": 3, "sliding_window": 2},
-            "a.sliding_window must be null if neighborhood=3; received a.sliding_window=2",
-        ),
-    ],
-)
-def test_a_neighborhood_that_was_never_valid_is_refused(values, message):
-    assert_refused(lambda: checks.with_sliding_window(values, "a."), message)
-
-
 # Fields.
 
 

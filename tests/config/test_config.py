@@ -230,50 +230,6 @@ def test_a_file_with_a_mistake_is_named(tmp_path, text, message):
 # The former name of the sliding window, r = 2w - 1.
 
 
-def test_files_with_a_neighborhood_are_read_without_a_word(tmp_path, recwarn):
-    config = Config(MODEL)
-    ModelDir(tmp_path).write_config(config)
-    path = tmp_path / "config.yaml"
-    text = path.read_text()
-    assert "sliding_window: 5\n" in text and "neighborhood" not in text
-    path.write_text(text.replace("sliding_window: 5\n", "neighborhood: 9\n"))
-    assert ModelDir(tmp_path).read_config() == config
-    path.write_text(text.replace("sliding_window: 5\n", "neighborhood: 8\n"))
-    assert message_of(ModelDir(tmp_path).read_config) == (
-        f"{path}, line 23: model.neighborhood must be positive and odd; received model.neighborhood=8"
-    )
-    assert not recwarn.list
-
-
-def test_neighborhood_is_a_deprecated_argument_and_attribute():
-    message = "neighborhood=2 \\* w - 1 is now called sliding_window=w"
-    with pytest.warns(DeprecationWarning, match=message) as warned:
-        config = TransformerConfig(**VOCABULARIES, neighborhood=9)
-        assert (config.sliding_window, config.neighborhood) == (5, 9)
-        assert TransformerConfig(**VOCABULARIES).neighborhood is None
-    assert [warning.filename for warning in warned] == [__file__] * 3
-    assert config == TransformerConfig(**VOCABULARIES, sliding_window=5)
-    assert dataclasses.replace(config, sliding_window=None) == TransformerConfig(**VOCABULARIES)
-    assert "neighborhood" not in dataclasses.asdict(config)
-    with pytest.warns(DeprecationWarning):
-        assert message_of(TransformerConfig, **VOCABULARIES, neighborhood=2) == (
-            "model.neighborhood must be positive and odd; received model.neighborhood=2"
-        )
-    # A preset is given as a file is.
-    assert TransformerConfig.preset("base", **VOCABULARIES, neighborhood=9) == config
-
-
-def test_a_saved_model_with_a_neighborhood_loads(tmp_path, recwarn):
-    config = TransformerConfig(**VOCABULARIES, num_layers=1, d_model=8, d_ff=8, sliding_window=2)
-    model = build_transformer(config)
-    saved = model.get_config()
-    assert saved["config"]["sliding_window"] == 2 and "neighborhood" not in saved["config"]
-    former = {**saved["config"], "neighborhood": 3}
-    del former["sliding_window"]
-    assert type(model).from_config({**saved, "config": former}).config == config
-    assert not [warning for warning in recwarn if warning.category is DeprecationWarning]
-
-
 def test_separate_vocabularies_have_separate_embeddings():
     message = message_of(Config, MODEL, TokenizerConfig("bpe", 100, shared=False))
     assert message == (

@@ -187,27 +187,6 @@ def test_every_field_has_a_check_whose_limits_its_description_states():
                 assert f'"{choice}"' in descriptions[field.name], f"{section}.{field.name}"
 
 
-def test_a_recipe_may_have_the_former_name_of_the_sliding_window(tmp_path):
-    path = tmp_path / "recipe.yaml"
-    path.write_text("model: {preset: tiny, neighborhood: 9}")
-    assert load_recipe(path).model.sliding_window == 5
-    for override, window in (
-        ("model.neighborhood=5", 3),
-        ("model.sliding_window=4", 4),
-        ("model.neighborhood=null", None),
-    ):
-        assert load_recipe(path, ["model.neighborhood=3", override]).model.sliding_window == window
-
-
-def test_a_former_name_with_an_invalid_value_is_named(refused):
-    message = "model.neighborhood must be positive and odd; received model.neighborhood=4"
-    assert refused("model: {neighborhood: 4}") == message
-    assert refused("", "model.neighborhood=4") == f"--set model.neighborhood=4: {message}"
-    assert refused("model: {neighborhood: 3, sliding_window: 3}") == (
-        "model.sliding_window must be null if neighborhood=3; received model.sliding_window=3"
-    )
-
-
 @pytest.mark.parametrize(
     "empty", ["", "model:", "training: ~", "training:\nmodel: {}\n", "# nothing"]
 )

@@ -25,7 +25,7 @@ def wrong_weight(translator):
 
 
 def exchanged_heads(translator):
-    kernel = translator.model.decoder.layers[0].source_attention.query_dense.kernel
+    kernel = translator.model.decoder.layers[0].cross_attention.query_dense.kernel
     values = kernel.numpy()
     return kernel.value, np.roll(values, values.shape[1] // 2, axis=1)
 

@@ -561,7 +561,7 @@ def test_feed_forward_refuses_another_rank_or_width():
 @each_block
 def test_heads_that_cannot_be_grouped_are_refused(make, rows):
     with pytest.raises(ValueError) as error:
-        make(num_heads=4, d_ff=4, num_key_value_heads=3)
+        make(num_heads=4, d_ff=4, num_key_value_heads=3).build(rows[0].shape)
     assert (
         str(error.value)
         == "num_key_value_heads must be a divisor of num_heads=4; received num_key_value_heads=3"

@@ -339,9 +339,11 @@ def test_a_stack_hands_on_what_its_class_of_layers_takes():
     assert [layer.hidden for layer in stack.layers] == [3, 3]
     assert stack.get_config()["hidden"] == 3
     assert DecoderOfOwnLayers.from_config(stack.get_config()).get_config() == stack.get_config()
-    assert DecoderOfOwnLayers(2, **SIZES).get_config()["hidden"] == 7
+    by_default = DecoderOfOwnLayers(2, **SIZES)
+    by_default.build(ROWS.shape)
+    assert [layer.hidden for layer in by_default.layers] == [7, 7]
     with pytest.raises(ValueError, match="passed to DecoderLayer"):
-        Decoder(2, **SIZES, hidden=3)
+        Decoder(2, **SIZES, hidden=3).build(ROWS.shape)
 
 
 # Against numbers.

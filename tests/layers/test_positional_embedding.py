@@ -147,7 +147,7 @@ def test_an_initializer_with_a_seed_draws_other_numbers_for_tokens_than_for_posi
     assert np.all(tables(first)[0] != tables(first)[1])
 
 
-def test_without_an_initializer_tables_begin_as_in_earlier_releases():
+def test_without_an_initializer_tables_have_known_initial_values():
     keras.utils.set_random_seed(0)
     layer = PositionalEmbedding(400, 100, "learned", max_length=300)
     layer.build((None, None))

@@ -167,7 +167,7 @@ def test_the_table_of_learned_positions_begins_is_regularized_and_constrained_as
     assert np.all(numpy(layer.position_table) == 0)
 
 
-def test_without_an_initializer_the_table_begins_as_in_earlier_releases():
+def test_without_an_initializer_the_table_has_known_initial_values():
     keras.utils.set_random_seed(0)
     layer = PositionalEncoding("learned", max_length=300)
     layer.build((None, None, 100))

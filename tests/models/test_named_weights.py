@@ -41,7 +41,7 @@ def test_every_weight_has_one_name(tie_embeddings, changes):
     assert sorted(map(id, variables)) == sorted(map(id, model.weights))
 
 
-def test_names_are_those_of_the_layers():
+def test_named_weights_are_called_after_sublayers_and_shared_ones_after_the_target():
     model = build_transformer(
         TransformerConfig(**SIZES, norm_first=True, logits_bias=True, tie_embeddings="target")
     )
@@ -55,34 +55,32 @@ def test_names_are_those_of_the_layers():
         for name in ("hidden/kernel", "hidden/bias", "output/kernel", "output/bias")
     ]
     feed_forward += ["feed_forward/norm/gamma", "feed_forward/norm/beta"]
-    assert list(weights) == [
-        *(f"encoder/0/attention/{name}" for name in attention),
+    assert set(weights) == {
+        *(f"encoder/0/self_attention/{name}" for name in attention),
         *(f"encoder/0/{name}" for name in feed_forward),
         *("encoder/final_norm/gamma", "encoder/final_norm/beta"),
         *(
             f"decoder/0/{kind}/{name}"
-            for kind in ("attention", "source_attention")
+            for kind in ("self_attention", "cross_attention")
             for name in attention
         ),
         *(f"decoder/0/{name}" for name in feed_forward),
         *("decoder/final_norm/gamma", "decoder/final_norm/beta"),
         *("target_embedding", "source_embedding", "logits/bias"),
-    ]
+    }
     layer = model.decoder.layers[0]
-    assert (
-        weights["decoder/0/source_attention/key/kernel"] is layer.source_attention.key_dense.kernel
-    )
-    assert (
-        weights["decoder/0/source_attention/norm/beta"] is layer.source_attention_residual.norm.beta
-    )
-    assert (
-        weights["encoder/0/feed_forward/output/kernel"]
-        is model.encoder.layers[0].feed_forward.output_dense.kernel
-    )
-    assert weights["target_embedding"] is model.target_embedding.token_table
+    for name, variable in {
+        "decoder/0/cross_attention/key/kernel": layer.cross_attention.key_dense.kernel,
+        "decoder/0/cross_attention/norm/beta": layer.cross_attention_residual.norm.beta,
+        "encoder/0/feed_forward/output/kernel": model.encoder.layers[
+            0
+        ].feed_forward.output_dense.kernel,
+        "target_embedding": model.target_embedding.token_table,
+    }.items():
+        assert weights[name] is variable
 
 
-def test_names_of_what_options_add():
+def test_named_weights_with_further_options_include_their_weights():
     options = dict(
         positions="t5",
         normalization="rms",
@@ -93,12 +91,20 @@ def test_names_of_what_options_add():
     model = build_transformer(TransformerConfig(**SIZES, **options))
     weights = dict(named_weights(model))
     layer = model.decoder.layers[0]
+    scheme = layer.self_attention.position_scheme
     for name, variable in {
-        "decoder/0/attention/query_norm/scale": layer.attention.query_norm.scale,
-        "decoder/0/source_attention/key_norm/scale": layer.source_attention.key_norm.scale,
-        "decoder/0/attention/relative_bias/embeddings": layer.attention.relative_bias.embeddings,
+        "decoder/0/self_attention/query_norm/scale": layer.self_attention.query_norm.scale,
+        "decoder/0/cross_attention/key_norm/scale": layer.cross_attention.key_norm.scale,
+        "decoder/0/self_attention/position_scheme/embeddings": scheme.embeddings,
         "decoder/0/feed_forward/gate/kernel": layer.feed_forward.gate_dense.kernel,
         "decoder/0/feed_forward/norm/scale": layer.feed_forward_residual.norm.scale,
+        "target_embedding": model.target_embedding.token_table,
     }.items():
         assert weights[name] is variable
-    assert "decoder/0/source_attention/relative_bias/embeddings" not in weights
+    assert "decoder/0/cross_attention/position_scheme/embeddings" not in weights
+
+
+def test_build_transformer_with_a_weight_that_num_parameters_forgets_raises(monkeypatch):
+    monkeypatch.setattr("keras_transformer.config.model.T5_BUCKETS", 31)
+    with pytest.raises(RuntimeError, match="num_parameters must count every weight"):
+        build_transformer(TransformerConfig(**SIZES, positions="t5"))

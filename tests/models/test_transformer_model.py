@@ -254,7 +254,9 @@ def test_gptq_quantizes_the_encoder():
     model.quantize(
         "gptq", config=GPTQConfig([SOURCE], quantization_layer_structure=structure, **options)
     )
-    assert all(layer.attention.query_dense.is_gptq_calibrated for layer in model.encoder.layers)
+    assert all(
+        layer.self_attention.query_dense.is_gptq_calibrated for layer in model.encoder.layers
+    )
     difference = logits_of(model, SOURCE, TARGET) - exact
     assert 0 < np.abs(difference).max() < 0.5 * np.abs(exact).max()
     assert_each_step_equals_the_full_pass(model)

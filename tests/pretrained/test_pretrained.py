@@ -243,7 +243,7 @@ MISTAKES = {
     ),
     "deeper": (
         lambda folder: change_options(folder, **{"enc-depth": 3}),
-        "the weight encoder/2/attention/query/kernel is missing: the weights do not match "
+        "the weight encoder/2/self_attention/query/kernel is missing: the weights do not match "
         "the options of the model",
     ),
     "strange weight": (

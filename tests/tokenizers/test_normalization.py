@@ -144,7 +144,7 @@ def encoded_by(directory, texts):
     return translator.graph.codec.encode_sources(tf.constant(texts)).token_ids.to_list()
 
 
-def as_of_an_earlier_release(directory):
+def without_a_normal_form(directory):
     """Removes the normal form from a configuration."""
     path = ModelDir(directory).config_path
     lines = path.read_text("utf-8").splitlines(keepends=True)
@@ -162,9 +162,9 @@ def test_a_new_model_has_nfc_and_keeps_it(train, tmp_path):
 
 
 @pytest.mark.slow
-def test_models_of_earlier_releases_read_texts_as_they_are(train, fails, tmp_path):
+def test_models_without_data_normalize_read_texts_as_they_are(train, fails, tmp_path):
     train(tmp_path / "model", "data.normalize=none")
-    as_of_an_earlier_release(tmp_path / "model")
+    without_a_normal_form(tmp_path / "model")
     one, other = encoded_by(tmp_path / "model", [COMPOSED, DECOMPOSED])
     assert one != other
     train(tmp_path / "model", "training.steps=3")

@@ -85,9 +85,9 @@ def formulas(translator):
         monkeypatch.setattr(numpy_transformer, "multi_head_attention", keep)
         numpy_transformer.transformer(model, translator.token_ids([TEXT]), target)
     layers = {
-        "encoder": [layer.attention for layer in model.encoder.layers],
-        "decoder": [layer.attention for layer in model.decoder.layers],
-        "cross": [layer.source_attention for layer in model.decoder.layers],
+        "encoder": [layer.self_attention for layer in model.encoder.layers],
+        "decoder": [layer.self_attention for layer in model.decoder.layers],
+        "cross": [layer.cross_attention for layer in model.decoder.layers],
     }
     return {
         kind: np.array([kept[layer.path] for layer in group]) for kind, group in layers.items()

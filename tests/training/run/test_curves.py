@@ -106,18 +106,6 @@ def test_the_command_writes_a_picture(name, start, tmp_path, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_directories_may_be_given_without_the_name_of_the_option(tmp_path, capsys):
-    first, second = run_dir(tmp_path / "a", LOG), run_dir(tmp_path / "b", LOG)
-    main(["plot-training", str(first), str(second), "--output", str(tmp_path / "a.html")])
-    main(["plot", "--model-dir", str(first), str(second), "--output", str(tmp_path / "b.html")])
-    pages = [(tmp_path / name).read_text() for name in ("a.html", "b.html")]
-    assert pages[0] == pages[1]
-    assert capsys.readouterr() == (
-        "",
-        "keras-transformer plot-training: this command is now named plot\n",
-    )
-
-
 @pytest.mark.parametrize(
     "log, message",
     [

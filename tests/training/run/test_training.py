@@ -330,7 +330,7 @@ def test_biases_and_two_depths_are_trained_saved_and_used(tmp_path):
     bias = model.output_projection.bias.numpy()
     tokenizer = load_tokenizers(model_dir.path, model_dir.read_config().tokenizer, "none").source
     assert bias[tokenizer.end_id] > bias[tokenizer.pad_id]
-    assert np.all(model.decoder.layers[0].source_attention.value_dense.bias.numpy() != 0)
+    assert np.all(model.decoder.layers[0].cross_attention.value_dense.bias.numpy() != 0)
     # What was validated is what is loaded.
     text = pairs(360, 400)
     translator = Translator.load(model_dir)
