@@ -1,14 +1,24 @@
-"""Verifies that a new SavedModel returns the same results as its translator."""
+"""The proof of an export: the SavedModel returns what the translator returns, up to rounding.
 
-import contextlib
+Rounding can change a close decision of a search, and then all later tokens. So the translator's
+graph searches too, and computes by how much its closest decision fell, the margin of the search:
+
+1. If the margin of a text is greater than any rounding, both searches must find the same tokens.
+   The other texts are undecided, and are counted.
+2. The translator's graph follows the tokens that the SavedModel found for all texts. Their scores,
+   and all other outputs that it computes from them, must be the outputs of the SavedModel.
+
+A signature without a search has only outputs to compare.
+"""
+
 import json
 import logging
 import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -18,10 +28,12 @@ from keras_transformer.config.values import SignatureName
 from keras_transformer.errors import VerificationError
 from keras_transformer.runtime.device import kind_of_device
 from keras_transformer.runtime.progress import counted
+from keras_transformer.translation import Translator
+from keras_transformer.translation.graph import TranslationGraph
 
 from .publishing import PROBES
 from .session_mode import decoded, encoded
-from .signatures import SIGNATURES, Signature
+from .signatures import HIDDEN_MARGINS, HIDDEN_SCORES, HIDDEN_TOKENS, SIGNATURES, Signature
 
 # Models with placeholders keep these spans as they are.
 _SPANS = [b"<b>{name}</b>, see https://a.org/b or %s"]
@@ -33,208 +45,206 @@ _HOSTILE = [
 ]
 TEXTS = [*(text.encode() for text in PROBES), *_SPANS, *_HOSTILE]
 
-
-class _Rounding(NamedTuple):
-    """The precision of matrix products on a device."""
-
-    unit: float  # the largest relative error of a product, after its terms are summed
-    tolerance: float  # the largest accepted difference between two results
-
-
-_FLOAT32 = _Rounding(2**-20, 1e-4)
-# GPUs multiply float32 numbers in TF32, which has 11 bits. The format bfloat16 has 8 bits.
-_TF32 = _Rounding(2**-10, 2**-8)
-_BFLOAT16 = _Rounding(2**-7, 2**-6)
-# The translator repeats a request at most this many times, with slightly changed weights.
-_MAX_NUDGES = 128
-# If this many repetitions return texts that no other repetition returns, more repetitions would
-# return further texts.
-_MANY_UNIQUE = 8
 _MAX_SECONDS = 3600
 _PROGRAM = pathlib.Path(__file__).with_name("session_mode.py")
+
 _log = logging.getLogger(__name__)
+
+Inputs = Mapping[str, tf.Tensor]
+Outputs = dict[str, np.ndarray]
+
+
+class Rounding(NamedTuple):
+    """Limits for the rounding of a precision.
+
+    Attributes:
+        tolerance: the largest accepted difference between two numbers, absolute or relative.
+        margin: a search with a greater margin is decided. This is more than four times the largest
+            difference between two scores that `benchmarks/proofs.py` found.
+    """
+
+    tolerance: float
+    margin: float
+
+
+FLOAT32 = Rounding(tolerance=1e-4, margin=1e-3)
+# GPUs multiply float32 numbers in TF32, which has 11 bits. The format bfloat16 has 8 bits.
+TF32 = Rounding(tolerance=2**-8, margin=2**-5)
+BFLOAT16 = Rounding(tolerance=2**-6, margin=2**-3)
+
+
+def rounding_of(precision: str, devices: Sequence[str]) -> Rounding:
+    """Returns the limits for a precision of the weights on these kinds of devices."""
+    if precision == "bfloat16":
+        return BFLOAT16
+    return TF32 if "GPU" in devices else FLOAT32
 
 
 def verify(
     path: pathlib.Path,
-    functions: Mapping[SignatureName, Any],
+    translator: Translator,
     signatures: Mapping[SignatureName, Signature] = SIGNATURES,
-    precision: str = "float32",
-    more: Mapping[SignatureName, Sequence[dict[str, tf.Tensor]]] | None = None,
+    more: Mapping[SignatureName, Sequence[Inputs]] | None = None,
     python: str = sys.executable,
 ) -> None:
-    """Checks that a SavedModel returns the same results as the translator.
+    """Proves that a SavedModel returns the same results as the translator.
 
     The SavedModel runs in a separate process and in session mode, as in TensorFlow Serving.
 
-    Small differences between numbers are accepted as rounding. Rounding can also change a close
-    decision between two tokens or positions. The search then continues differently, and the final
-    score can be far from the expected score. The score therefore cannot show whether a different
-    text is due to rounding. Instead, the translator repeats the request up to 128 times with some
-    of its weights rounded up or down, and each value must match one of the repetitions. If at least
-    eight repetitions return a text that no other repetition returns, as happens if a search repeats
-    words in a loop, any text and any score are accepted.
-
     Args:
-        functions: The concrete functions that were saved, by signature name. They run the
-            translator.
-        signatures: Their signatures, by the same names.
-        precision: The precision of the translator. Defaults to "float32".
+        signatures: The signatures of the SavedModel.
         more: Requests to signatures in addition to `TEXTS`. Defaults to None.
         python: The interpreter of the process, which may have other versions of TensorFlow and
             tensorflow-text. Defaults to the interpreter of this process.
 
     Raises:
         VerificationError: The SavedModel cannot be loaded, contains an operation that a model
-            server does not register, or returns different results than the translator.
+            server does not register, or returns other results than the translator.
     """
-    requests = [(name, signatures[name].request(TEXTS)) for name in functions]
-    requests += [(name, inputs) for name in functions for inputs in (more or {}).get(name, ())]
-    device, served = _run_session(path, requests, python)
+    requests: list[tuple[SignatureName, Inputs]] = []
+    for name, signature in signatures.items():
+        all_inputs = [signature.request(TEXTS), *(more or {}).get(name, ())]
+        requests += [(name, inputs) for inputs in all_inputs]
+    device, answers = _run_session(path, requests, python)
     devices = (kind_of_device(), device)
-    if precision == "bfloat16":
-        rounding = _BFLOAT16
-    elif "GPU" in devices:
-        rounding = _TF32
-    else:
-        rounding = _FLOAT32
+    rounding = rounding_of(translator.precision, devices)
     compared = (
-        f"with a tolerance of {rounding.tolerance:.1g} for {precision} "
+        f"with a tolerance of {rounding.tolerance:.1g} for {translator.precision} "
         f"(translator: {devices[0]}, SavedModel: {device})"
     )
-    num_rounded = 0
-    for (name, inputs), answer in zip(requests, served, strict=True):
-        expected = _compute(functions[name], inputs)
-        for key, values in expected.items():
-            received = answer[key]
-            if (received.shape, received.dtype) != (values.shape, values.dtype):
-                raise VerificationError(
-                    f"{name}: {key}: the SavedModel returns {received.dtype} {received.shape}; "
-                    f"the translator returns {values.dtype} {values.shape}"
-                )
-        differs = _differences(answer, expected, rounding)
-        num_rounded += sum(int(elements.sum()) for elements in differs.values())
-        nudged: list[dict[str, np.ndarray]] = []
-        while any(map(np.any, differs.values())) and len(nudged) < _MAX_NUDGES:
-            with _nudged(functions[name].variables, rounding.unit, len(nudged)):
-                nudged.append(_compute(functions[name], inputs))
-            again = _differences(answer, nudged[-1], rounding)
-            differs = {key: elements & again[key] for key, elements in differs.items()}
-        _leave_out_undecided(differs, nudged)
-        for key, elements in differs.items():
-            if elements.any():
-                difference = _first_difference(elements, answer[key], expected[key])
-                raise VerificationError(f"{name}: {key}: {difference}\ncompared {compared}")
-    _log.info(f"verified {compared}; {counted(num_rounded, 'value')} differed because of rounding")
+    reference = translator.graph.with_margins()
+    num_texts = num_undecided = 0
+    for (name, inputs), answer in zip(requests, answers, strict=True):
+        try:
+            margins = check_answer(reference, signatures[name], inputs, answer, rounding)
+        except VerificationError as error:
+            raise VerificationError(f"{name}: {error}\ncompared {compared}") from None
+        num_texts += margins.size
+        num_undecided += int(np.count_nonzero(margins <= rounding.margin))
+    _log.info(
+        f"verified {compared}; {counted(num_texts, 'translation')}, {num_undecided} undecided: "
+        "rounding could change a decision of the search"
+    )
 
 
-def _compute(function: Any, inputs: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:
-    return {key: tensor.numpy() for key, tensor in function(**inputs).items()}
+def check_answer(
+    reference: TranslationGraph,
+    signature: Signature,
+    inputs: Inputs,
+    answer: Outputs,
+    rounding: Rounding,
+) -> np.ndarray:
+    """Checks the answer of a SavedModel to a request.
 
+    Args:
+        reference: The translator's graph with margins.
+        answer: All outputs, also the hidden ones.
 
-def _differences(
-    answer: dict[str, np.ndarray], expected: dict[str, np.ndarray], rounding: _Rounding
-) -> dict[str, np.ndarray]:
-    """Returns masks of the elements of each output that differ from the expected values."""
-    tolerance = rounding.tolerance
-    differs = {}
+    Returns:
+        The margins of the searches for all texts, or for all sentences of documents. The array is
+        empty for a signature without a search.
+
+    Raises:
+        VerificationError: The answer differs from the reference.
+    """
+    expected = compute(reference, signature, inputs)
+    margins = expected.pop(HIDDEN_MARGINS, np.zeros(0))
     for key, values in expected.items():
-        if values.dtype.kind == "f":
-            differs[key] = ~np.isclose(answer[key], values, rtol=tolerance, atol=tolerance)
-        else:
-            differs[key] = np.asarray(answer[key] != values)
-    if "position" in differs:
+        name = key.lstrip("~")
+        if (answer[key].shape, answer[key].dtype) != (values.shape, values.dtype):
+            raise VerificationError(
+                f"{name}: the SavedModel returns {answer[key].dtype} {answer[key].shape}; "
+                f"the translator returns {values.dtype} {values.shape}"
+            )
+    if HIDDEN_TOKENS in expected:
+        _check_search(reference, answer, expected, margins > rounding.margin)
+        expected = compute(reference, signature, inputs, answer)
+    for key in expected:
+        differs = _differs(key, answer, expected, rounding.tolerance)
+        _require_equal(key, answer[key], expected[key], differs)
+    return margins
+
+
+def compute(
+    reference: TranslationGraph,
+    signature: Signature,
+    inputs: Inputs,
+    answer: Outputs | None = None,
+) -> Outputs:
+    """Returns the outputs of the reference.
+
+    Args:
+        answer: An answer of the SavedModel. The reference then does not search, but follows the
+            tokens of the answer. Defaults to None.
+    """
+    if answer is not None:
+        is_missing = np.isneginf(answer[HIDDEN_SCORES])
+        token_ids = np.where(is_missing[:, :, None], -1, answer[HIDDEN_TOKENS])
+        reference = reference.with_known_tokens(tf.constant(token_ids))
+    outputs = signature.function(reference, **inputs)
+    return {key: np.asarray(tensor) for key, tensor in outputs.items()}
+
+
+def _check_search(
+    reference: TranslationGraph, answer: Outputs, expected: Outputs, is_decided: np.ndarray
+) -> None:
+    """Checks the tokens of decided texts, and the order of the translations of all texts."""
+    scores, wanted_scores = (outputs[HIDDEN_SCORES] for outputs in (answer, expected))
+    is_missing = np.isneginf(scores)  # (number of texts, n_best)
+    _require_equal("score", scores, wanted_scores, is_missing != np.isneginf(wanted_scores))
+    _require_equal("score", scores[:, 1:], scores[:, :-1], scores[:, 1:] > scores[:, :-1])
+    token_ids, wanted_ids = (outputs[HIDDEN_TOKENS] for outputs in (answer, expected))
+    differs = (token_ids != wanted_ids).any(axis=2) & is_decided[:, None]
+    if differs.any():
+        tokenizer = reference.codec.tokenizers.target
+        texts, wanted_texts = (
+            tf.strings.reduce_join(tokenizer.id_to_piece(tf.constant(ids)), 2, separator=" ")
+            for ids in (token_ids, wanted_ids)
+        )
+        _require_equal("text", texts.numpy(), wanted_texts.numpy(), differs)
+
+
+def _differs(key: str, answer: Outputs, expected: Outputs, tolerance: float) -> np.ndarray:
+    """Returns a mask of the elements of an output that differ by more than rounding."""
+    received, wanted = answer[key], expected[key]
+    if wanted.dtype.kind == "f":
+        return ~np.isclose(received, wanted, rtol=tolerance, atol=tolerance)
+    differs = np.asarray(received != wanted)
+    if key == "position":
         # If the attention to several positions is equal up to rounding, accept any of them.
-        positions = answer["position"]
         attention = expected["attention"]
-        places = np.clip(positions, 0, attention.shape[-1] - 1)
+        places = np.clip(received, 0, attention.shape[-1] - 1)
         chosen = np.take_along_axis(attention, places[..., None], axis=-1)[..., 0]
         is_greatest = chosen >= attention.max(axis=-1) - 2 * tolerance
-        differs["position"] &= ~(is_greatest & (places == positions))
+        differs &= ~(is_greatest & (places == received))
     return differs
 
 
-def _leave_out_undecided(
-    differs: dict[str, np.ndarray], nudged: Sequence[Mapping[str, np.ndarray]]
-) -> None:
-    """Accepts values that rounding changes again and again, and all numbers of the same texts.
-
-    Accepted values become False in `differs`.
-    """
-    is_undecided = np.zeros(len(next(iter(differs.values()))), bool)
-    is_number = {key: bool(nudged) and nudged[0][key].dtype.kind == "f" for key in differs}
-    for key, elements in differs.items():
-        if elements.any() and not is_number[key]:
-            answers = np.stack([answer[key][elements] for answer in nudged])
-            is_often_new = _num_unique(answers) >= _MANY_UNIQUE
-            is_undecided[np.nonzero(elements)[0][is_often_new]] = True
-            elements[elements] = ~is_often_new
-    for key, elements in differs.items():
-        elements[is_undecided & is_number[key]] = False
-
-
-def _num_unique(
-    answers: Annotated[np.ndarray, "(answers, n)"],
-) -> Annotated[np.ndarray, "int (n,)"]:
-    """Returns the number of answers that occur only once, for each element."""
-    ordered = np.sort(answers, axis=0)
-    changes = np.asarray(ordered[1:] != ordered[:-1], "bool")
-    changes = np.pad(changes, [(1, 1), (0, 0)], constant_values=True)
-    return np.count_nonzero(changes[1:] & changes[:-1], axis=0)
-
-
-@contextlib.contextmanager
-def _nudged(variables: Sequence[tf.Variable], unit: float, nudge: int) -> Iterator[None]:
-    """Makes some weights one unit larger or smaller while the block runs.
-
-    Single weights change, and whole rows and columns of matrices, as if the inputs and outputs of
-    their products were rounded. The share of the weights that change grows from nudge to nudge,
-    in eight steps from 1/128 to all of them.
-    """
-    random = np.random.default_rng(nudge)
-    share = 2.0 ** (8 * nudge // _MAX_NUDGES - 7)
-
-    def random_units(shape: tuple[int, ...]) -> np.ndarray:
-        return random.choice([-1, 0, 1], shape, p=[share / 2, 1 - share, share / 2])
-
-    weights = [variable for variable in variables if variable.dtype.is_floating]
-    kept = [variable.numpy() for variable in weights]
-    try:
-        for variable, values in zip(weights, kept, strict=True):
-            units = random_units(values.shape)
-            for axis, size in enumerate(values.shape):
-                units = units + random_units((size,) + (1,) * (values.ndim - 1 - axis))
-            changed = values.astype("float32") * (1 + unit * units)
-            variable.assign(changed.astype(values.dtype))
-        yield
-    finally:
-        for variable, values in zip(weights, kept, strict=True):
-            variable.assign(values)
-
-
-def _first_difference(differs: np.ndarray, answer: np.ndarray, expected: np.ndarray) -> str:
-    """Describes the first element that differs, in three lines.
+def _require_equal(key: str, received: np.ndarray, wanted: np.ndarray, differs: np.ndarray) -> None:
+    """Raises a VerificationError that describes the first element that differs, if there is one.
 
     Texts are cut to a few characters around the first byte that differs.
     """
+    if not differs.any():
+        return
+    name = key.lstrip("~")
     place = tuple(np.argwhere(differs)[0])
-    received = answer[place]
-    wanted = expected[place]
+    received, wanted = received[place], wanted[place]
     if isinstance(wanted, bytes):
         begin = max(len(os.path.commonprefix([received, wanted])) - 20, 0)  # noqa: RUF071
         received = shown(received[begin : begin + 60].decode(errors="replace"))
         wanted = shown(wanted[begin : begin + 60].decode(errors="replace"))
-    return (
-        f"{np.count_nonzero(differs)} of {differs.size} values differ by more than rounding, "
-        f"the first in text {place[0] + 1}\n"
+    raise VerificationError(
+        f"{name}: {np.count_nonzero(differs)} of {differs.size} values differ by more than "
+        f"rounding, the first in text {place[0] + 1}\n"
         f"SavedModel: {received}\n"
         f"translator: {wanted}"
     )
 
 
 def _run_session(
-    path: pathlib.Path, requests: list[tuple[SignatureName, dict[str, tf.Tensor]]], python: str
-) -> tuple[str, list[dict[str, np.ndarray]]]:
+    path: pathlib.Path, requests: Sequence[tuple[SignatureName, Inputs]], python: str
+) -> tuple[str, list[Outputs]]:
     """Runs session_mode.py, and returns the kind of device that it used and the results."""
     texts = [
         (name, {key: encoded(tensor) for key, tensor in inputs.items()})

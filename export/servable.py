@@ -15,9 +15,11 @@ from tensorflow.core.protobuf import saved_model_pb2
 from keras_transformer import __version__
 from keras_transformer.checks import require
 from keras_transformer.config.values import SignatureName, language_of
+from keras_transformer.tensors import Tensor
 from keras_transformer.translation import Translator
 from keras_transformer.translation.compiled_search import SearchShapes
 from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
+from keras_transformer.translation.graph import TranslationGraph
 from keras_transformer.translation.sentences import ABBREVIATIONS
 
 from .proof import verify
@@ -67,7 +69,7 @@ class Servable(tf.Module):
         # In this order: the other two read the variables that the first one adds.
         with graph.untied_output(), graph.choosing_executor(), graph.compiled(shapes):
             traced = {
-                function: graph_of(signature, translator).get_concrete_function()
+                function: graph_of(signature, graph, with_hidden=True).get_concrete_function()
                 for function, signature in chosen.items()
             }
             self.weights = translator.graph.weights
@@ -81,10 +83,20 @@ class Servable(tf.Module):
             self.tokenizers = list(translator.tokenizers)
 
 
-def graph_of(signature: Signature, translator: Translator) -> Any:
-    """Returns a signature as a `tf.function` with named inputs."""
+def graph_of(signature: Signature, graph: TranslationGraph, with_hidden: bool = False) -> Any:
+    """Returns a signature as a `tf.function` with named inputs.
+
+    Args:
+        with_hidden: Whether it also returns the hidden outputs. Defaults to False.
+    """
+
+    @functools.wraps(signature.function)
+    def compute(*arguments: Any, **inputs: Tensor) -> dict[str, Tensor]:
+        outputs = signature.function(*arguments, **inputs)
+        return outputs if with_hidden else {name: outputs[name] for name in signature.outputs}
+
     return tf.function(
-        functools.partial(signature.function, translator),
+        functools.partial(compute, graph),
         input_signature=list(signature.inputs.values()),
         autograph=False,
     )
@@ -145,27 +157,22 @@ def export_servable(
         servable = Servable(translator, chosen, shapes)
         try:
             tf.saved_model.save(servable, str(directory), signatures=servable.functions)
-            _share_tensors(directory / "saved_model.pb", chosen)
+            edit_signatures(directory / "saved_model.pb", chosen)
             write_warmup_requests(directory, chosen, requests)
         except tf.errors.OpError as error:
             # The disk may be full, for example.
             reason = re.sub(r"{{.*?}} | \[Op:\w+\]", "", error.message.splitlines()[0])
             raise OSError(f"{output}: the SavedModel cannot be written: {reason}") from None
         if verified:
-            compared = servable
-            if shapes is not None and translator.precision != "bfloat16":
-                # Compare the compiled searches with plain ones. In bfloat16, they may differ: XLA
-                # keeps digits that plain operations round off after each product.
-                compared = Servable(translator, chosen)
-            verify(directory, compared.functions, chosen, translator.precision, requests)
+            verify(directory, translator, chosen, requests)
         card = model_card(translator, directory, chosen, facts or Facts(), shapes)
         (directory / CARD).write_text(card, encoding="utf-8")
 
     return publish(output, version, write, CARD)
 
 
-def _share_tensors(path: pathlib.Path, signatures: Mapping[SignatureName, Signature]) -> None:
-    """Makes signatures with the same function use the same tensors.
+def edit_signatures(path: pathlib.Path, signatures: Mapping[SignatureName, Signature]) -> None:
+    """Removes the hidden outputs, and makes signatures with the same function share tensors.
 
     A server then optimizes and warms up their graph only once.
     """
@@ -174,6 +181,8 @@ def _share_tensors(path: pathlib.Path, signatures: Mapping[SignatureName, Signat
     first: dict[Any, str] = {}
     for name, signature in signatures.items():
         definitions[name].CopyFrom(definitions[first.setdefault(signature.function, name)])
+        for output in {*definitions[name].outputs} - {*signature.outputs}:
+            del definitions[name].outputs[output]
     path.write_bytes(saved_model.SerializeToString())
 
 

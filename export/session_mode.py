@@ -5,7 +5,9 @@ This program does not import the package:
     python session_mode.py SAVED_MODEL < requests > answers
 
 The requests are a JSON list of [signature name, {name: tensor}]. Each tensor is a serialized
-TensorProto in Base64. The answers are JSON too: [kind of device, list of {name: tensor}].
+TensorProto in Base64. The answers are JSON too: [kind of device, list of {name: tensor}]. They also
+contain the hidden outputs, which the function of a signature returns but the signature does not
+list: "~score" and "~token_id" if it searches.
 """
 
 import base64
@@ -21,6 +23,8 @@ from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, SignatureDef
 
 # TensorFlow registers these operations in Python, but not in a model server.
 _PYTHON = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
+# Hidden outputs of functions that search, see signatures.py.
+HIDDEN = ("~score", "~token_id")
 
 
 def check_operations(meta_graph: MetaGraphDef) -> None:
@@ -51,7 +55,14 @@ def answer(
     session: tf.compat.v1.Session, signature: SignatureDef, tensors: dict[str, str]
 ) -> dict[str, str]:
     fed = {signature.inputs[name].name: decoded(tensor) for name, tensor in tensors.items()}
-    answers = session.run({name: output.name for name, output in signature.outputs.items()}, fed)
+    fetched = {
+        name: session.graph.get_tensor_by_name(output.name)
+        for name, output in signature.outputs.items()
+    }
+    # All outputs come from one operation, which calls the function, in the order of their names.
+    function = next(iter(fetched.values())).op
+    fetched.update(zip(HIDDEN, function.outputs[len(fetched) :], strict=False))
+    answers = session.run(fetched, fed)
     return {name: encoded(tensor) for name, tensor in answers.items()}
 
 

@@ -2,6 +2,9 @@
 
 The first dimension of every output is the batch, as the row format of the REST API requires.
 Outputs whose length depends on the text are padded.
+
+Functions that search also return hidden outputs, which are not in the SavedModel's signatures. Only
+the proof of an export reads them, so they cost a server nothing.
 """
 
 import inspect
@@ -14,7 +17,13 @@ from keras_transformer.config.values import SignatureName, listed
 from keras_transformer.tensors import Tensor
 from keras_transformer.translation import Translator
 from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
-from keras_transformer.translation.search import Translations
+from keras_transformer.translation.graph import TranslationGraph
+from keras_transformer.translation.search import FoundTokens, Translations
+
+# Hidden outputs. Their names come after those of all other outputs.
+HIDDEN_SCORES = "~score"
+HIDDEN_TOKENS = "~token_id"
+HIDDEN_MARGINS = "~margin"
 
 Texts = Annotated[Tensor, "string (batch,)"]
 PaddedIds = Annotated[Tensor, "int32 (batch, length)"]
@@ -34,9 +43,9 @@ class Signature(NamedTuple):
     """A function of a SavedModel that clients can call."""
 
     description: str
-    # Computes the outputs, by name, from a translator and the inputs.
+    # Computes the outputs, by name, from the translator's graph and the inputs.
     function: Callable[..., dict[str, Tensor]]
-    # Descriptions of the outputs, by name.
+    # Descriptions of the outputs that clients see, by name.
     outputs: dict[str, str]
     # Creates values for the inputs from texts.
     example: Callable[[Sequence[str | bytes]], dict[str, Sequence[object]]] = lambda texts: {
@@ -47,7 +56,7 @@ class Signature(NamedTuple):
 
     @property
     def inputs(self) -> dict[str, tf.TensorSpec]:
-        """The inputs of the function besides the translator, by name."""
+        """The inputs of the function besides the graph, by name."""
         _, *names = inspect.signature(self.function).parameters
         return {name: _SPECS[name] for name in names}
 
@@ -57,95 +66,111 @@ class Signature(NamedTuple):
         return {name: tf.constant(values[name], spec.dtype) for name, spec in self.inputs.items()}
 
 
-def _translate(translator: Translator, text: Texts) -> dict[str, Tensor]:
-    return _best(translator, translator.graph.search(text))
+def _translate(graph: TranslationGraph, text: Texts) -> dict[str, Tensor]:
+    return _best(graph, graph.search(text))
 
 
-def _translate_n_best(translator: Translator, text: Texts) -> dict[str, Tensor]:
-    results = translator.graph.search(text, n_best=translator.decoding.beam_size)
+def _translate_n_best(graph: TranslationGraph, text: Texts) -> dict[str, Tensor]:
+    results = graph.search(text, n_best=graph.decoding.beam_size)
     # JSON cannot represent -inf.
     scores = tf.maximum(results.scores, tf.float32.min)
-    return {"text": results.texts, "score": scores, **_source(translator, results.source_lengths)}
-
-
-def _translate_with_prefix(
-    translator: Translator, text: Texts, prefix: Texts, max_length: Limits
-) -> dict[str, Tensor]:
-    return _best(translator, translator.graph.search(text, prefixes=prefix, max_lengths=max_length))
-
-
-def _translate_with_tag(translator: Translator, text: Texts, tag: Texts) -> dict[str, Tensor]:
-    return _best(translator, translator.graph.search(text, tags=tag))
-
-
-def _translate_document(translator: Translator, text: Texts) -> dict[str, Tensor]:
-    results = translator.graph.translate_documents(text)
-    return {"text": results.texts, "truncated": results.was_cut}
-
-
-def _translate_tokens(translator: Translator, token_id: PaddedIds) -> dict[str, Tensor]:
-    token_ids, scores = translator.graph.search_token_ids(token_id)
-    return {"token_id": token_ids, "score": scores}
-
-
-def _score(translator: Translator, source: Texts, target: Texts) -> dict[str, Tensor]:
-    scores = translator.graph.score(source, target)
     return {
-        "log_prob": scores.log_probs,
-        "token_log_prob": scores.token_log_probs,
-        **_pair(translator, scores.source_lengths, scores.target_lengths),
+        "text": results.texts,
+        "score": scores,
+        **_source(graph, results.source_lengths),
+        **_hidden(results),
     }
 
 
-def _align(translator: Translator, source: Texts, target: Texts) -> dict[str, Tensor]:
-    results = translator.graph.align(source, target)
+def _translate_with_prefix(
+    graph: TranslationGraph, text: Texts, prefix: Texts, max_length: Limits
+) -> dict[str, Tensor]:
+    return _best(graph, graph.search(text, prefixes=prefix, max_lengths=max_length))
+
+
+def _translate_with_tag(graph: TranslationGraph, text: Texts, tag: Texts) -> dict[str, Tensor]:
+    return _best(graph, graph.search(text, tags=tag))
+
+
+def _translate_document(graph: TranslationGraph, text: Texts) -> dict[str, Tensor]:
+    results = graph.translate_documents(text)
+    return {"text": results.texts, "truncated": results.was_cut, **_hidden(results.sentences)}
+
+
+def _translate_tokens(graph: TranslationGraph, token_id: PaddedIds) -> dict[str, Tensor]:
+    results = graph.search_token_ids(token_id)
+    return {
+        "token_id": results.token_ids[:, 0],
+        "score": results.scores[:, 0],
+        **_hidden(results),
+    }
+
+
+def _score(graph: TranslationGraph, source: Texts, target: Texts) -> dict[str, Tensor]:
+    scores = graph.score(source, target)
+    return {
+        "log_prob": scores.log_probs,
+        "token_log_prob": scores.token_log_probs,
+        **_pair(graph, scores.source_lengths, scores.target_lengths),
+    }
+
+
+def _align(graph: TranslationGraph, source: Texts, target: Texts) -> dict[str, Tensor]:
+    results = graph.align(source, target)
     return {
         "source_token": results.source.pieces,
         "target_token": results.target.pieces,
         "position": results.positions,
         "attention": results.attention,
-        **_pair(translator, results.source.lengths, results.target.lengths),
+        **_pair(graph, results.source.lengths, results.target.lengths),
     }
 
 
-def _tokenize(translator: Translator, text: Texts) -> dict[str, Tensor]:
-    tokens = translator.graph.tokenize(text)
+def _tokenize(graph: TranslationGraph, text: Texts) -> dict[str, Tensor]:
+    tokens = graph.tokenize(text)
     return {
         "token": tokens.pieces,
         "token_id": tokens.token_ids,
-        **_source(translator, tokens.lengths),
+        **_source(graph, tokens.lengths),
     }
 
 
-def _detokenize(translator: Translator, token_id: PaddedIds) -> dict[str, Tensor]:
-    return {"text": translator.detokenize(token_id)}
+def _detokenize(graph: TranslationGraph, token_id: PaddedIds) -> dict[str, Tensor]:
+    return {"text": graph.detokenize(token_id)}
 
 
-def _encode(translator: Translator, text: Texts) -> dict[str, Tensor]:
-    results = translator.graph.encode(text)
-    return {"embedding": results.vectors, **_source(translator, results.source_lengths)}
+def _encode(graph: TranslationGraph, text: Texts) -> dict[str, Tensor]:
+    results = graph.encode(text)
+    return {"embedding": results.vectors, **_source(graph, results.source_lengths)}
 
 
-def _best(translator: Translator, results: Translations) -> dict[str, Tensor]:
+def _best(graph: TranslationGraph, results: Translations) -> dict[str, Tensor]:
     return {
         "text": results.texts[:, 0],
         "score": results.scores[:, 0],
-        **_source(translator, results.source_lengths),
+        **_source(graph, results.source_lengths),
+        **_hidden(results),
     }
 
 
-def _source(translator: Translator, lengths: Tensor) -> dict[str, Tensor]:
+def _hidden(results: FoundTokens | Translations) -> dict[str, Tensor]:
+    """Returns the outputs of a search for the proof. Their names come last in sorted order."""
+    hidden = {HIDDEN_SCORES: results.scores, HIDDEN_TOKENS: results.token_ids}
+    return hidden if results.margins is None else {**hidden, HIDDEN_MARGINS: results.margins}
+
+
+def _source(graph: TranslationGraph, lengths: Tensor) -> dict[str, Tensor]:
     return {
         "source_length": tf.cast(lengths, tf.int32),
-        "truncated": lengths > translator.model.config.max_length,
+        "truncated": lengths > graph.model.config.max_length,
     }
 
 
 def _pair(
-    translator: Translator, source_lengths: Tensor, target_lengths: Tensor
+    graph: TranslationGraph, source_lengths: Tensor, target_lengths: Tensor
 ) -> dict[str, Tensor]:
     return {
-        **_source(translator, tf.maximum(source_lengths, target_lengths)),
+        **_source(graph, tf.maximum(source_lengths, target_lengths)),
         "source_length": tf.cast(source_lengths, tf.int32),
         "target_length": tf.cast(target_lengths, tf.int32),
     }

@@ -352,7 +352,7 @@ def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
     known = signatures_of(translator)
     # Signatures are traced at the first request.
     signatures: dict[str, Signature] = {
-        key: Signature(signature.inputs, graph_of(signature, translator))
+        key: Signature(signature.inputs, graph_of(signature, translator.graph))
         for key, signature in known.items()
     }
     if shapes is not None:

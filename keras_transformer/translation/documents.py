@@ -45,10 +45,12 @@ class TranslatedDocuments(NamedTuple):
             than `MAX_SENTENCES` sentences, continues after the sentence that reaches `MAX_TOKENS`
             tokens, or contains a character or a span with more tokens than the model's
             `max_length`.
+        sentences: the translations of all sentences.
     """
 
     texts: Texts
     was_cut: Annotated[Tensor, "bool (batch,)"]
+    sentences: Translations
 
 
 class TranslatedDocument(NamedTuple):
@@ -100,7 +102,8 @@ def translate_documents(
     any_cut = tf.reduce_any(translated.with_flat_values(is_cut), axis=1)
     translations = tf.strings.regex_replace(searched.texts[:, 0], _SPACE_AROUND, "")
     spaced = translated.with_flat_values(_spaced(translated, translations))
-    return TranslatedDocuments(tf.strings.reduce_join(spaced, axis=1), goes_on | any_cut)
+    joined = tf.strings.reduce_join(spaced, axis=1)
+    return TranslatedDocuments(joined, goes_on | any_cut, searched)
 
 
 def _spaced(sentences: Parts, translations: Annotated[Tensor, "string (n,)"]) -> Tensor:

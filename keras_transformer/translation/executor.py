@@ -85,6 +85,48 @@ class PackedTensors:
         return tensors
 
 
+class TracedFunctions:
+    """Functions of one batch that are traced once, for graphs that run eagerly.
+
+    Args:
+        variables: variables that the functions read. Their values are arguments of the functions.
+    """
+
+    def __init__(self, variables: Sequence[keras.Variable]) -> None:
+        self._variables = list(variables)
+        self._functions: dict[tuple[object, ...], Any] = {}
+
+    def call(
+        self,
+        key: object,
+        function: Callable[[dict[str, Tensor]], Results],
+        inputs: Mapping[str, Tensor],
+    ) -> Results:
+        """Returns the results of a function of a batch. See `BatchFunctions.call`."""
+        weights = [tf.convert_to_tensor(variable.value) for variable in self._variables]
+        traced_for = (key, *inputs)
+        if traced_for not in self._functions:
+
+            def with_weights(inputs: dict[str, Tensor], weights: Sequence[Tensor]) -> Results:
+                values = list(zip(self._variables, weights, strict=True))
+                with keras.StatelessScope(state_mapping=values):
+                    return function(inputs)
+
+            # All batches share a trace, in which only the number of placeholders is known, the last
+            # axis of a mask.
+            specs = {}
+            for name, tensor in inputs.items():
+                sizes = [None] * tensor.shape.rank
+                if tensor.dtype == tf.bool:
+                    sizes[-1] = tensor.shape[-1]
+                specs[name] = tf.TensorSpec(sizes, tensor.dtype)
+            of_weights = [tf.TensorSpec(weight.shape, weight.dtype) for weight in weights]
+            self._functions[traced_for] = tf.function(
+                with_weights, input_signature=[specs, of_weights], autograph=False
+            ).get_concrete_function()
+        return self._functions[traced_for](dict(inputs), weights)
+
+
 class BatchFunctions:
     """Functions of one batch that choose their executor when they run.
 

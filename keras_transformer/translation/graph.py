@@ -5,6 +5,7 @@ than the model's `max_length`. The length of a very long text is not exact.
 """
 
 import contextlib
+import copy
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Annotated, NamedTuple, cast
@@ -26,9 +27,10 @@ from ..tokenizers.text_codec import Side, TextCodec
 from ..tokenizers.tokenizer import Texts
 from .compiled_search import CompiledSearch, SearchShapes
 from .documents import TranslatedDocuments, translate_documents
-from .executor import BatchFunctions
+from .executor import BatchFunctions, TracedFunctions
 from .search import (
     Candidates,
+    FoundTokens,
     Sampling,
     SearchedModel,
     TranslationModel,
@@ -214,6 +216,27 @@ class TranslationGraph:
         finally:
             self._searched = searched
 
+    def with_margins(self) -> "TranslationGraph":
+        """Returns a graph whose searches compute margins, see `decoding.margins`.
+
+        Its functions run eagerly; only the search of a batch is traced, once.
+        """
+        graph = copy.copy(self)
+        graph._searched = self._searched._replace(
+            compiled=None,
+            batch_functions=TracedFunctions([variable for variable, _ in self._stored]),
+            with_margins=True,
+        )
+        return graph
+
+    def with_known_tokens(
+        self, token_ids: Annotated[Tensor, "int32 (number of texts, n_best, length)"]
+    ) -> "TranslationGraph":
+        """Returns a graph that computes the scores of known tokens instead of searching."""
+        graph = copy.copy(self)
+        graph._searched = self._searched._replace(with_margins=False, known_tokens=token_ids)
+        return graph
+
     @property
     def _candidate_tables(self) -> list[keras.Variable]:
         if self.candidates is None:
@@ -271,7 +294,7 @@ class TranslationGraph:
         if source.placeholders is not None:
             limits = tf.maximum(limits, self.codec.num_missing(source.placeholders, prefix))
         with self._read_weights():
-            token_ids, scores = search_tokens(
+            found = search_tokens(
                 self._searched,
                 source.token_ids,
                 limits,
@@ -280,22 +303,19 @@ class TranslationGraph:
                 source.placeholders,
                 sampling,
             )
-        flat_ids = tf.reshape(token_ids, [-1, tf.shape(token_ids)[2]])
+        flat_ids = tf.reshape(found.token_ids, [-1, tf.shape(found.token_ids)[2]])
         if prefix is not None:
             beginnings = tf.gather(prefix, tf.repeat(tf.range(prefix.nrows()), n_best))
             flat_ids = tf.concat([beginnings, tf.cast(flat_ids, beginnings.dtype)], axis=1)
         translations = tf.reshape(self.codec.decode(flat_ids, source, n_best), [-1, n_best])
-        return Translations(translations, scores, token_ids, source.lengths)
+        return Translations(
+            translations, found.scores, found.token_ids, source.lengths, found.margins
+        )
 
     def search_token_ids(
         self, token_ids: Annotated[Tensor, "int32 (batch, length)"]
-    ) -> tuple[Annotated[Tensor, "int32 (batch, length)"], Annotated[Tensor, "float32 (batch,)"]]:
-        """Searches for translations of tokenized sources, as returned by `tokenize`.
-
-        Returns:
-            A tuple of the tokens of the translations, with end tokens and padded with 0, and the
-            scores, as in `search`.
-        """
+    ) -> FoundTokens:
+        """Searches for the best translations of tokenized sources, as returned by `tokenize`."""
         is_known = (token_ids >= 0) & (token_ids < self.model.config.source_vocab_size)
         token_ids = tf.where(is_known, token_ids, Tokenizer.unk_id)
         token_ids = token_ids[:, : self.model.config.max_length]
@@ -305,8 +325,11 @@ class TranslationGraph:
         source = tf.RaggedTensor.from_tensor(padded, lengths=tf.maximum(lengths, 1))
         limits = tf.where(lengths > 1, self._searched.most_tokens(source), 0)
         with self._read_weights():
-            translations, scores = search_tokens(self._searched, source, limits)
-        return translations[:, 0], scores[:, 0]
+            return search_tokens(self._searched, source, limits)
+
+    def detokenize(self, token_ids: Annotated[Tensor, "int32 (batch, length)"]) -> Texts:
+        """Joins target tokens into texts, see `Translator.detokenize`."""
+        return self.codec.tokenizers.target.detokenize(token_ids)
 
     def translate_documents(self, texts: Texts, language: str | None = None) -> TranslatedDocuments:
         """Translates documents sentence by sentence, see `Translator.translate_document`."""

@@ -9,21 +9,20 @@ import tensorflow as tf
 
 from ..checks import integer
 from ..config import DecodingConfig, TransformerConfig
-from ..decoding import Constraints, Decodable, beam_search, greedy_search, sample
+from ..decoding import Constraints, Decodable, beam_search, forced_search, greedy_search, sample
 from ..decoding.protocol import Hypotheses, Step
 from ..decoding.sampling import check_sampling
 from ..model_dir.shortlist_file import Shortlist
 from ..tensors import Dimension, Tensor
 from ..tokenizers import Tokenizer
-from .executor import BatchFunctions
+from .executor import BatchFunctions, TracedFunctions
 
 if TYPE_CHECKING:
     from .compiled_search import CompiledSearch
 
 Sources = Annotated[tf.RaggedTensor, "int32 (batch, None)"]
-TokensAndScores = tuple[
-    Annotated[Tensor, "int32 (n, n_best, length)"], Annotated[Tensor, "float32 (n, n_best)"]
-]
+# The fields of `FoundTokens`. Margins are left out if they are not computed.
+TokensAndScores = tuple[Tensor, ...]
 # A nest of tensors.
 Results = TypeVar("Results")
 
@@ -102,12 +101,28 @@ class Translations(NamedTuple):
             size of 1, the scores are log probabilities.
         token_ids: tokens of the translations, without prefixes and with end tokens, padded with 0.
         source_lengths: numbers of tokens in the sources.
+        margins: margin of each text, see `decoding.margins`. None if they are not computed.
     """
 
     texts: Annotated[Tensor, "string (batch, n_best)"]
     scores: Annotated[Tensor, "float32 (batch, n_best)"]
     token_ids: Annotated[Tensor, "int32 (batch, n_best, length)"]
     source_lengths: Annotated[Tensor, "int64 (batch,)"]
+    margins: Annotated[Tensor, "float32 (batch,)"] | None = None
+
+
+class FoundTokens(NamedTuple):
+    """Tokens of the translations of a batch of texts, best first. See `Translations`.
+
+    Attributes:
+        token_ids: tokens.
+        scores: scores.
+        margins: margin of each text, see `decoding.margins`. None if they are not computed.
+    """
+
+    token_ids: Annotated[Tensor, "int32 (batch, n_best, length)"]
+    scores: Annotated[Tensor, "float32 (batch, n_best)"]
+    margins: Annotated[Tensor, "float32 (batch,)"] | None = None
 
 
 class Candidates:
@@ -160,6 +175,11 @@ class SearchedModel(NamedTuple):
         compiled: compiled search for batches that fit its shapes. Defaults to None.
         batch_functions: functions in which the plain search of each batch runs. Defaults to None:
             it is a part of the graph.
+        with_margins: whether to compute margins, see `decoding.margins`. Not supported by compiled
+            searches. Defaults to False.
+        known_tokens: tokens of the translations of all texts, or -1 for missing translations. They
+            are not searched for: their scores are computed, -inf if the search cannot find them.
+            Defaults to None.
     """
 
     model: TranslationModel
@@ -167,7 +187,9 @@ class SearchedModel(NamedTuple):
     candidates: Candidates | None
     output_projection: keras.layers.Layer | None = None
     compiled: "CompiledSearch | None" = None
-    batch_functions: BatchFunctions | None = None
+    batch_functions: BatchFunctions | TracedFunctions | None = None
+    with_margins: bool = False
+    known_tokens: Annotated[Tensor, "int32 (num_texts, n_best, length)"] | None = None
 
     def most_tokens(self, source: Sources) -> Annotated[Tensor, "int32 (batch,)"]:
         """Returns the maximum length of each translation, including its prefix and end token."""
@@ -186,7 +208,7 @@ def search_tokens(
     prefix: Annotated[tf.RaggedTensor, "int32 (batch, None)"] | None = None,
     placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None = None,
     sampling: Sampling | None = None,
-) -> TokensAndScores:
+) -> FoundTokens:
     """Returns the tokens of the best translations of each text, padded with 0, and their scores.
 
     Args:
@@ -223,6 +245,8 @@ def search_tokens(
             inputs["placeholders"] = tf.gather(placeholders, rows)
         if sampling is not None:
             inputs["rows"] = rows + sampling.first_row
+        if searched.known_tokens is not None:
+            inputs["known_tokens"] = tf.gather(searched.known_tokens, rows)
         if functions is None:
             return search_inputs(inputs)
         return functions.call(n_best, search_inputs, inputs)
@@ -239,22 +263,29 @@ def search_tokens(
             return search_batch(rows)
         return with_fallback(lambda: search_batch(rows), rows)
 
+    nothing: TokensAndScores = (
+        tf.zeros([num_texts, n_best, width], tf.int32),
+        tf.zeros([num_texts, n_best]),
+    )
+    if searched.with_margins:
+        nothing += (tf.zeros([num_texts]),)
+
     def search_all() -> TokensAndScores:
         return map_in_length_batches(
             search_rows,
             tf.cast(source.row_lengths(), tf.int32),
             searched.most_tokens(source),
-            (tf.zeros([num_texts, n_best, width], tf.int32), tf.zeros([num_texts, n_best])),
+            nothing,
             max_rows=tf.maximum((num_texts + 1) // 2, MIN_TEXTS_PER_BATCH),
             parallel_iterations=PARALLEL_SEARCHES,
         )
 
     if compiled is None:
-        return search_all()
+        return FoundTokens(*search_all())
     # A single text is a batch of its own. Without the loop over batches, a compiled search of it
     # launches about half as many operations.
     single_text = tf.range(tf.cast(num_texts == 1, tf.int32))
-    return with_fallback(search_all, single_text)
+    return FoundTokens(*with_fallback(search_all, single_text))
 
 
 def _search_batch(
@@ -267,32 +298,16 @@ def _search_batch(
         inputs: tensors by name: "source", int32 (batch, length), "max_lengths", and "width", the
             length to which the tokens are padded; "start_id", the start token and the prefix of
             each text, with prefixes; "placeholders" with placeholders; "rows", the numbers of the
-            texts, with sampling.
+            texts, with sampling; "known_tokens", int32 (batch, n_best, width), if they are known.
     """
-    model, decoding = searched.model, searched.decoding
-    beam_size = 1 if sampling else decoding.beam_size
-    start_id: Any = inputs.get("start_id", Tokenizer.start_id)
-    options: dict[str, Any] = {}
-    if "start_id" in inputs:
-        options["prefix"] = start_id[:, :-1]
-    if searched.candidates is not None:
-        options["candidates"] = searched.candidates.of(inputs["source"], inputs.get("start_id"))
-    if searched.output_projection is not None:
-        options["output_projection"] = searched.output_projection
-    step, state = model.start_decoding(inputs["source"], beam_size, **options)
-    limits = inputs["max_lengths"]
-    arguments: dict[str, Any] = dict(
-        max_length=tf.reduce_max(limits),
-        start_id=start_id,
-        end_id=Tokenizer.end_id,
-        constraints=constraints_of(decoding, inputs.get("placeholders"), options.get("candidates")),
-        drop_finished=True,
-    )
+    decoding = searched.decoding
+    if "known_tokens" in inputs:
+        return _score_batch(searched, n_best, inputs)
+    step, state, arguments = _start_search(searched, 1 if sampling else decoding.beam_size, inputs)
     if sampling:
         hypotheses = sample(
             step,
             state,
-            limits,
             rows=inputs["rows"],
             seed=sampling.seed,
             temperature=sampling.temperature,
@@ -301,9 +316,72 @@ def _search_batch(
             **arguments,
         )
     else:
-        hypotheses = search_hypotheses(decoding, step, state, limits, n_best, **arguments)
+        arguments["with_margins"] = searched.with_margins
+        hypotheses = search_hypotheses(decoding, step, state, n_best=n_best, **arguments)
     padding = [[0, 0], [0, 0], [0, inputs["width"] - tf.shape(hypotheses.token_ids)[2]]]
-    return tf.pad(hypotheses.token_ids, padding), hypotheses.scores
+    results = tf.pad(hypotheses.token_ids, padding), hypotheses.scores
+    return results if hypotheses.margins is None else (*results, hypotheses.margins)
+
+
+def _score_batch(
+    searched: SearchedModel, n_best: int, inputs: dict[str, Tensor]
+) -> TokensAndScores:
+    """Returns the known tokens of each text in a batch, and their scores.
+
+    The score is -inf if the search cannot find the tokens. See `_search_batch` for the arguments.
+    """
+    width = inputs["width"]
+    known_tokens = tf.reshape(inputs["known_tokens"], [-1, width])
+    token_ids = tf.maximum(known_tokens, Tokenizer.pad_id)
+    # A row for each translation.
+    rows = {
+        name: tf.repeat(tensor, n_best, axis=0)
+        for name, tensor in inputs.items()
+        if name not in ("width", "known_tokens")
+    }
+    step, state, arguments = _start_search(searched, 1, rows)
+    decoding = searched.decoding
+    hypotheses = forced_search(
+        step,
+        state,
+        token_ids[:, : arguments["max_length"]],
+        length_penalty=decoding.length_penalty if decoding.beam_size > 1 else 0.0,
+        **arguments,
+    )
+    found = tf.pad(hypotheses.token_ids[:, 0], [[0, 0], [0, width - arguments["max_length"]]])
+    is_found = tf.reduce_all(found == known_tokens, axis=1, keepdims=True)
+    scores = tf.where(is_found, hypotheses.scores, -np.inf)
+    return tf.reshape(token_ids, [-1, n_best, width]), tf.reshape(scores, [-1, n_best])
+
+
+def _start_search(
+    searched: SearchedModel, beam_size: int, inputs: dict[str, Tensor]
+) -> tuple[Step[Any], Any, dict[str, Any]]:
+    """Returns the step function, its first state, and arguments of all searches of a batch.
+
+    See `_search_batch` for the arguments.
+    """
+    start_id: Any = inputs.get("start_id", Tokenizer.start_id)
+    options: dict[str, Any] = {}
+    if "start_id" in inputs:
+        options["prefix"] = start_id[:, :-1]
+    if searched.candidates is not None:
+        options["candidates"] = searched.candidates.of(inputs["source"], inputs.get("start_id"))
+    if searched.output_projection is not None:
+        options["output_projection"] = searched.output_projection
+    step, state = searched.model.start_decoding(inputs["source"], beam_size, **options)
+    constraints = constraints_of(
+        searched.decoding, inputs.get("placeholders"), options.get("candidates")
+    )
+    arguments = dict(
+        max_lengths=inputs["max_lengths"],
+        max_length=tf.reduce_max(inputs["max_lengths"]),
+        start_id=start_id,
+        end_id=Tokenizer.end_id,
+        constraints=constraints,
+        drop_finished=True,
+    )
+    return step, state, arguments
 
 
 def constraints_of(

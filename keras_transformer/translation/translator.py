@@ -397,7 +397,7 @@ class Translator:
 
         Special tokens and ids outside of the vocabulary are ignored.
         """
-        return self.tokenizers.target.detokenize(tf.convert_to_tensor(token_ids, tf.int32))
+        return self.graph.detokenize(tf.convert_to_tensor(token_ids, tf.int32))
 
     def token_ids(self, texts: Sequence[str | bytes]) -> np.ndarray:
         """Returns the token ids of sources, int32 (batch, length).

@@ -174,7 +174,7 @@ def url(tiny_model_dir):
     signature = SIGNATURES["serving_default"]
     api = RestApi(
         "tiny",
-        {"serving_default": Signature(signature.inputs, graph_of(signature, translator))},
+        {"serving_default": Signature(signature.inputs, graph_of(signature, translator.graph))},
         128,
     )
     with serving(api) as port:

@@ -64,10 +64,8 @@ def python_answer(
     if name == "detokenize":
         return {"text": strings(translator.detokenize(token_id).numpy())}
     if name == "translate_tokens":
-        token_ids, scores = tf.function(translator.graph.search_token_ids)(
-            tf.constant(token_id, tf.int32)
-        )
-        return {"token_id": token_ids.numpy(), "score": scores.numpy()}
+        found = tf.function(translator.graph.search_token_ids)(tf.constant(token_id, tf.int32))
+        return {"token_id": found.token_ids[:, 0].numpy(), "score": found.scores[:, 0].numpy()}
     if name == "encode":
         return {"embedding": translator.encode(text)}
     results = translator.translate(text, 4 if name == "translate_n_best" else 1, prefixes=prefix)

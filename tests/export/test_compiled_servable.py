@@ -183,7 +183,7 @@ def test_the_requests_of_each_signature_compile_each_shape(shapes_run, tagged_mo
     translator.graph.compile_search(shapes)
     signature = signatures_of(translator)[name]
     requests = requests_that_compile(translator, shapes, {name: signature})
-    function = graph_of(signature, translator)
+    function = graph_of(signature, translator.graph)
     for inputs in requests[name]:
         function(**inputs)
     assert shapes_run == {(batch, length) for batch in (1, 2, 3) for length in (16, 24, 100)}

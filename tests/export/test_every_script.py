@@ -111,7 +111,7 @@ def test_a_saved_model_answers_the_same_in_a_session(translator, tmp_path):
 @pytest.fixture(scope="module")
 def port(translator):
     signatures = {
-        key: Signature(signature.inputs, graph_of(signature, translator))
+        key: Signature(signature.inputs, graph_of(signature, translator.graph))
         for key, signature in signatures_of(translator).items()
     }
     with make_server(RestApi("scripts", signatures), 0) as server:

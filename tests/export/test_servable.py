@@ -471,7 +471,7 @@ def test_a_saved_model_that_translates_otherwise_is_not_published(
     other = Translator.load(wordpiece_model_dir, other_translator.decoding)
 
     def search(texts):
-        translations = other_translator.graph.search(texts)
+        translations = other_translator.graph.with_margins().search(texts)
         return translations._replace(texts=tf.strings.join([translations.texts, "something else"]))
 
     def save(module, path, signatures):

@@ -4,7 +4,7 @@ registries; see `make test-servers`."""
 import base64
 import json
 import pathlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import tensorflow as tf
@@ -19,8 +19,8 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.config.values import SignatureName
 from keras_transformer.export import servable
 from keras_transformer.export.proof import TEXTS, verify
-from keras_transformer.export.servable import export_servable
-from keras_transformer.export.signatures import SIGNATURES
+from keras_transformer.export.servable import export_servable, graph_of
+from keras_transformer.export.signatures import SIGNATURES, Signature
 from keras_transformer.translation import Translator
 from keras_transformer.translation.compiled_search import SearchShapes
 
@@ -59,10 +59,11 @@ def translator_and_signatures(name, model_dirs):
 
 
 class Saved(NamedTuple):
-    """The path of a SavedModel, the functions that were saved, and requests that compile."""
+    """The path of a SavedModel, its translator and signatures, and requests that compile."""
 
     path: pathlib.Path
-    functions: dict[SignatureName, Any]
+    translator: Translator
+    signatures: dict[SignatureName, Signature]
     requests: dict[SignatureName, list[dict[str, tf.Tensor]]]
 
 
@@ -74,8 +75,8 @@ def saved(request, model_dirs, tmp_path_factory):
     translator, signatures = translator_and_signatures(request.param, model_dirs)
     shapes = SearchShapes((16,)) if request.param == "compiled" else None
 
-    def keep(path, functions, signatures, precision, requests):
-        results.append((functions, requests))
+    def keep(path, translator, signatures, requests):
+        results.append((translator, signatures, requests))
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(servable, "verify", keep)
@@ -92,14 +93,14 @@ def test_every_signature_is_answered_alike(saved, environment):
         "from importlib.metadata import version as v; print(v('tensorflow'), v('tensorflow-text'))"
     )
     print(run_python("-c", version, python=python))
-    verify(saved.path, saved.functions, more=saved.requests, python=python)
+    verify(saved.path, saved.translator, saved.signatures, saved.requests, python)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda path: path.name)
 def test_every_signature_is_answered_alike_by_the_c_api(saved, environment):
     texts = [text.decode(errors="replace") for text in TEXTS]
-    requests = [(name, SIGNATURES[name].example(texts)) for name in saved.functions]
+    requests = [(name, SIGNATURES[name].example(texts)) for name in saved.signatures]
     python = environment / "bin" / "python"
     printed = run_python(
         "-c", C_PROCESS, saved.path, CHECKOUT, python=python, input=json.dumps(requests)
@@ -109,7 +110,7 @@ def test_every_signature_is_answered_alike_by_the_c_api(saved, environment):
             key: tf.constant(inputs[key], spec.dtype)
             for key, spec in SIGNATURES[name].inputs.items()
         }
-        expected = saved.functions[name](**tensors)
+        expected = graph_of(SIGNATURES[name], saved.translator.graph)(**tensors)
         assert_same(
             json.loads(line), decoded({key: tensor.numpy() for key, tensor in expected.items()})
         )

@@ -53,7 +53,8 @@ def serving(api):
 def graphs_of(translator):
     """The functions of all signatures; `serving_default` and `translate` are one."""
     graphs = {
-        signature.function: graph_of(signature, translator) for signature in SIGNATURES.values()
+        signature.function: graph_of(signature, translator.graph)
+        for signature in SIGNATURES.values()
     }
     return {name: graphs[signature.function] for name, signature in SIGNATURES.items()}
 
