@@ -22,6 +22,7 @@ _MODULES = {
     "Encoder": "layers",
     "EncoderLayer": "layers",
     "FeedForward": "layers",
+    "LanguageModel": "models",
     "MaskedAccuracy": "metrics",
     "MaskedLabelSmoothedCrossentropy": "losses",
     "MultiHeadAttention": "layers",
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from .losses import MaskedLabelSmoothedCrossentropy as MaskedLabelSmoothedCrossentropy
     from .metrics import MaskedAccuracy as MaskedAccuracy
     from .metrics import Perplexity as Perplexity
+    from .models import LanguageModel as LanguageModel
     from .models import Transformer as Transformer
     from .models import build_transformer as build_transformer
     from .models import generate as generate

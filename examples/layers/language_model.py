@@ -16,10 +16,10 @@ import numpy as np
 
 from keras_transformer import (
     Decoder,
+    LanguageModel,
     MaskedLabelSmoothedCrossentropy,
     Perplexity,
     PositionalEmbedding,
-    TiedProjection,
     generate,
 )
 
@@ -57,7 +57,6 @@ def batches(ids, generator, size=32):
 
 
 def build_model(vocab_size, d_model=96):
-    characters = keras.Input((None,), dtype="int32")
     # No character is padding, and positions are the attention's affair.
     embedding = PositionalEmbedding(vocab_size, d_model, positions=None, padding_id=None)
     decoder = Decoder(
@@ -71,7 +70,7 @@ def build_model(vocab_size, d_model=96):
         activation="silu",
         gated=True,
     )
-    return keras.Model(characters, TiedProjection(embedding)(decoder(embedding(characters))))
+    return LanguageModel(embedding, decoder)
 
 
 def main():

@@ -1,4 +1,4 @@
-"""Decodes with any model by calling it with all tokens so far at each step."""
+"""Decodes with any causal model by calling it with all tokens so far at each step."""
 
 import weakref
 from collections.abc import Mapping
@@ -11,14 +11,8 @@ from keras import ops, tree
 from ..decoding import Step
 from ..errors import ConfigError
 from ..gather import gather_in_rows
-from ..keras_versions import input_structure, with_sublayers
 from ..tensors import Dimension, Tensor
 from .compilation import compiled
-from .functional_decoding import named_sources
-from .step_plan import StepPlan
-
-# The number of prompts that are used to check whether a model is causal.
-_NUM_EXAMINED = 4
 
 
 class FullPassState(NamedTuple):
@@ -43,39 +37,26 @@ class FullPassDecoder:
     calls it with all tokens of all hypotheses, and reads the logits of the newest position. Tokens
     are left-aligned and padded at the end, so a causal model computes each text independently.
 
-    A functional or sequential model is called with its inputs by name. Any other model is called
-    with the token ids, and with the source as the second argument. If the source is a dict, its
-    entries are passed as keyword arguments.
+    A functional model is called with its inputs by name. Any other model is called with the token
+    ids, and with the source as the second argument. If the source is a dict, its entries are passed
+    as keyword arguments.
 
     Args:
         model: keras.Layer or keras.Function. The decoder keeps only a weak reference.
-        reason: why the model is not decoded step by step, for a warning.
-        plan: the calls of a functional model. Defaults to None.
 
     Attributes:
         max_length: the maximum number of positions, or None without a known limit.
-        vocab_size: the number of token ids of the target, or None if it is not known.
-        has_probabilities: whether the model returns probabilities. `examine` sets it for models
-            that are not functional.
+        has_probabilities: whether the model returns probabilities. `examine` sets it.
     """
 
-    def __init__(self, model: Any, reason: str, plan: StepPlan | None = None) -> None:
+    def __init__(self, model: Any) -> None:
         self._find_model = weakref.ref(model)
-        self.reason = reason
-        self.max_length = None if plan is None else plan.max_length
-        self.vocab_size = None if plan is None else plan.vocab_size
-        self.has_probabilities = plan is not None and plan.has_probabilities
-        self._target_name = None if plan is None else plan.target.name
+        self.has_probabilities = False
         self._examined: set[Any] = set()
         # A sequential model also accepts lengths that differ from the length of its input.
-        self.fixed_length: int | None = None
-        if isinstance(model, keras.Function):
-            lengths = {t.shape[1] for t in model.inputs if t.name == self._target_name}
-            if len(model.inputs) == 1:
-                lengths = {model.inputs[0].shape[1]}
-            self.fixed_length = max(lengths - {None}, default=None)
-        if self.fixed_length is not None:
-            self.max_length = min(self.max_length or self.fixed_length, self.fixed_length)
+        self.max_length: int | None = None
+        if isinstance(model, keras.Function) and len(model.inputs) == 1:
+            self.max_length = model.inputs[0].shape[1]
 
     def start_decoding(
         self,
@@ -99,7 +80,7 @@ class FullPassDecoder:
             token_ids: Tensor, parents: Tensor, position: Dimension, state: FullPassState
         ) -> tuple[Tensor, FullPassState]:
             tokens = state.token_ids
-            if self.fixed_length is None and max_length is None:
+            if self.max_length is None and max_length is None:
                 more = ops.zeros((*ops.shape(tokens)[:2], 1), "int32")
                 tokens = ops.concatenate([tokens, more], axis=2)
             tokens = gather_in_rows(tokens, parents)
@@ -123,7 +104,7 @@ class FullPassDecoder:
         tokens, lengths = _at_the_beginning(prefix)
         batch, length = ops.shape(tokens)
         # Without a limit, each step adds room for one token.
-        room = self.fixed_length
+        room = self.max_length
         if room is None and max_length is not None:
             room = length - 1 + max_length
         if room is not None:
@@ -140,46 +121,46 @@ class FullPassDecoder:
         source: Any,
         max_length: int,
     ) -> None:
-        """Calls the model with some of the prompts to check whether full passes are possible.
+        """Checks whether full passes are possible, with the shortest prompt.
 
-        The logits of a prompt must not depend on later tokens or on padding. Each pair of prompt
-        length and total length is examined only once.
+        Its logits must be the same alone and before other tokens. Each pair of prompt length and
+        total length is examined only once.
 
         Raises:
             ConfigError: The output of the model is not logits, or the model is not causal.
         """
-        length = prompts.shape[1]
-        room = self.fixed_length or length - 1 + max_length
-        if (length, room) in self._examined:
+        lengths = np.sum(prompts >= 0, axis=1)
+        row = int(np.argmin(np.where(lengths > 0, lengths, prompts.shape[1] + 1)))
+        text = prompts[row][prompts[row] >= 0]
+        room = self.max_length or prompts.shape[1] - 1 + max_length
+        if len(text) == 0 or (len(text), room) in self._examined:
             return
-        texts = [row[row >= 0] for row in prompts[:_NUM_EXAMINED]]
-        source = tree.map_structure(lambda tensor: tensor[: len(texts)], self._converted(source))
-        twice = tree.map_structure(lambda tensor: ops.repeat(tensor, 2, axis=0), source)
-        # Two rows for each text. Ids up to the highest id in the prompts are known to be in the
-        # vocabulary.
-        rows = _with_different_ends(texts, room, max(int(prompts.max()), 1))
-        outputs = self._outputs(rows, twice, length)
-        same = [
-            (outputs[2 * number, : len(text)], outputs[2 * number + 1, : len(text)])
-            for number, text in enumerate(texts)
-        ]
-        text = texts[0]
-        if self.fixed_length is None and len(text) > 0:
-            alone = tree.map_structure(lambda tensor: tensor[:1], source)
-            same.append((same[0][0], self._outputs(text[None], alone, len(text))[0]))
-        if not all(_is_close(first, second, self._tolerance()) for first, second in same):
+        source = tree.map_structure(lambda tensor: tensor[row : row + 1], self._converted(source))
+        # A functional model may have a fixed length.
+        alone = np.pad(text, (0, 0 if self.max_length is None else room - len(text)))
+        # Other tokens, which are in the vocabulary because no prompt has a higher one.
+        num_known = max(int(prompts.max()), 1) + 1
+        others = (text[-1] + 1 + np.arange(room - len(text))) % num_known
+        continued = np.concatenate([text, others.astype("int32")])
+        first, second = (
+            self._outputs(ids[None], source)[0, : len(text)] for ids in (alone, continued)
+        )
+        largest = abs(first[np.isfinite(first)]).max(initial=0)
+        tolerance = largest * _tolerance_of(self._find_model())
+        if not np.allclose(first, second, rtol=0, atol=tolerance, equal_nan=True):
             raise ConfigError(
                 f"model must be causal: the logits of {_name_of(self._find_model())} at a position "
                 "depend on later tokens"
             )
-        found = np.concatenate([first for first, _ in same])
-        if len(found) and not np.isnan(found).any():
-            is_probability = (found >= 0).all() and (abs(found.sum(axis=-1) - 1) < 1e-2).all()
-            self.has_probabilities = self.has_probabilities or bool(is_probability)
-            self._examined.add((length, room))
+        if not np.isnan(first).any():
+            is_probability = (first >= 0).all() and (abs(first.sum(axis=-1) - 1) < 1e-2).all()
+            self.has_probabilities = bool(is_probability)
+            self._examined.add((len(text), room))
 
-    def _outputs(self, rows: np.ndarray, source: Any, length: int) -> np.ndarray:
-        """Returns the model's outputs for token ids, at the first `length` positions."""
+    def _outputs(
+        self, rows: np.ndarray, source: Any
+    ) -> Annotated[np.ndarray, "float32 (batch, length, vocab_size)"]:
+        """Returns the model's outputs for token ids."""
         model = self._find_model()
 
         def call(inputs: Any) -> Any:
@@ -195,57 +176,44 @@ class FullPassDecoder:
                 "model must return one output, logits of shape (batch, length, vocab_size); for "
                 f"token ids of shape {rows.shape}, {_name_of(model)} returns {shapes}"
             )
-        return ops.convert_to_numpy(ops.cast(outputs[:, :length], "float32"))
+        return ops.convert_to_numpy(ops.cast(outputs, "float32"))
 
     def _call(self, model: Any, token_ids: Tensor, source: Any) -> Any:
+        if not isinstance(source, Mapping):
+            return model(token_ids, *source)
         if isinstance(model, keras.Function):
-            structure = input_structure(model)
-            inputs = {tensor.name: tensor for tensor in tree.flatten(structure)}
-            (target_name,) = set(inputs) - set(source)
-            values = {**source, target_name: ops.cast(token_ids, inputs[target_name].dtype)}
-            arguments = tree.map_structure(lambda tensor: values[tensor.name], structure)
-            return model(arguments)
-        if isinstance(source, Mapping):
-            return model(token_ids, **source)
-        return model(token_ids, *source)
+            (name,) = {tensor.name for tensor in model.inputs} - set(source)
+            return model({**source, name: token_ids})
+        return model(token_ids, **source)
 
     def _converted(self, source: Any) -> Any:
         """Returns the source as a dict from input names to tensors, or as a tuple of tensors."""
         model = self._find_model()
-        if isinstance(model, keras.Sequential):
-            return tuple(named_sources([], source))
-        if not isinstance(model, keras.Function):
-            if isinstance(source, Mapping):
-                return {name: ops.convert_to_tensor(value) for name, value in source.items()}
-            return () if source is None else (ops.convert_to_tensor(source),)
-        inputs = {tensor.name: tensor for tensor in model.inputs}
-        names = [name for name in inputs if name != self._find_target_name(inputs, source)]
-        return {
-            name: ops.convert_to_tensor(value, inputs[name].dtype)
-            for name, value in named_sources(names, source).items()
-        }
-
-    def _find_target_name(self, inputs: Mapping[str, Tensor], source: Any) -> str:
-        """Returns the name of the input for the target, which the source does not contain."""
-        if self._target_name is not None:
-            return self._target_name
-        if len(inputs) == 1:
-            return next(iter(inputs))
-        given = set(source) if isinstance(source, Mapping) else {"source"}
-        others = [name for name in inputs if name not in given]
-        if len(others) != 1:
+        inputs = model.inputs if isinstance(model, keras.Function) else []
+        if len(inputs) > 1:
+            names = [tensor.name for tensor in inputs]
+            given = source if isinstance(source, Mapping) else {"source": source}
+            if len(set(names) - set(given)) != 1 or not set(given) <= set(names):
+                raise ConfigError(
+                    "source must be a dict from names to arrays, for all inputs but the one for "
+                    f"the token ids; {_name_of(model)} has the inputs {names}"
+                )
+            source = given
+        elif len(inputs) == 1 and source is not None:
             raise ConfigError(
-                "source must be a dict from names to arrays, for all inputs but the one for the "
-                f"token ids; {_name_of(self._find_model())} has the inputs {list(inputs)}"
+                f"source must be None, because {_name_of(model)} has only one input; received "
+                "a source"
             )
-        return others[0]
+        if isinstance(source, Mapping):
+            return {name: ops.convert_to_tensor(value) for name, value in source.items()}
+        return () if source is None else (ops.convert_to_tensor(source),)
 
-    def _tolerance(self) -> float:
-        """Returns the relative difference that rounding may cause in the logits."""
-        model = self._find_model()
-        parts = with_sublayers(model) if isinstance(model, keras.Layer) else []
-        dtypes = {part.compute_dtype for part in parts}
-        return 0.1 if dtypes & {"float16", "bfloat16"} else 1e-3
+
+def _tolerance_of(model: Any) -> float:
+    """Returns the relative difference that rounding may cause in the logits."""
+    parts = [model, *getattr(model, "layers", [])]
+    dtypes = {getattr(part, "compute_dtype", "float32") for part in parts}
+    return 0.1 if dtypes & {"float16", "bfloat16"} else 1e-3
 
 
 def _at_the_beginning(
@@ -259,22 +227,6 @@ def _at_the_beginning(
     places = ops.arange(length + 1, dtype="int32")[None]
     sources = ops.where(places < lengths, places + length - lengths, length)
     return gather_in_rows(padded, sources), lengths
-
-
-def _with_different_ends(
-    texts: list[np.ndarray], length: int, highest_id: int
-) -> Annotated[np.ndarray, "int32 (2 * number of texts, length)"]:
-    """Returns two rows for each text: followed by zeros, and followed by other tokens."""
-    other_tokens = np.random.default_rng(0).integers(1, highest_id + 1, length)
-    rows = np.tile([np.zeros_like(other_tokens), other_tokens], (len(texts), 1))
-    for number, text in enumerate(texts):
-        rows[2 * number : 2 * number + 2, : len(text)] = text
-    return rows.astype("int32")
-
-
-def _is_close(left: np.ndarray, right: np.ndarray, tolerance: float) -> bool:
-    scale = abs(left[np.isfinite(left)]).max(initial=0)
-    return np.allclose(left, right, rtol=0, atol=tolerance * scale, equal_nan=True)
 
 
 def _name_of(model: Any) -> str:

@@ -13,8 +13,7 @@ from ..tensors import Dimension, Tensor
 from .full_pass_decoding import FullPassDecoder
 from .generated import Generated
 from .generation_request import make_request
-from .generator import generator_of, warn_of_full_passes
-from .ways_to_decode import decodable_of
+from .generator import decodable_of, generator_of
 
 
 def generate(
@@ -42,39 +41,17 @@ def generate(
     For beam search, pass `beam_size`. For sampling, pass `temperature`, `top_k` or `top_p`;
     `temperature=1` alone samples from all tokens. Otherwise, the search is greedy.
 
-    The model can be any causal Keras model that maps token ids to logits or probabilities (batch,
-    length, vocab_size). Its layers determine how `generate` decodes:
-
-    - Step by step: each position is computed once, and attention reads earlier positions from
-      caches of keys and values. This is possible for a `Transformer`, and for functional and
-      sequential models with only these layers between the prompt and the logits: `DecoderLayer` and
-      `Decoder`; `EncoderLayer`, `Encoder`, `MultiHeadAttention` and Keras' attention layers, called
-      with `use_causal_mask=True`; embeddings; layers and element-wise operations that process each
-      position independently; and models that consist of such layers. Layers that read only the
-      source can be of any kind, because they are computed only once. An object with a
-      `start_decoding` method is decoded with this method. See
-      `keras_transformer.decoding.Decodable`.
-    - By full passes: each step recomputes all positions. This is necessary for all other models,
-      such as a subclassed model, or a model with a recurrent layer or with your own layer that does
-      not define a step (see below). A warning gives the reason. Before it uses full passes,
-      `generate` checks that later tokens do not change the logits, and raises an error if they do.
-
-    A model that masks a token as padding needs full passes if this token is in a prompt or may be
-    generated. By default, token 0 is never generated (`padding_id=0`).
-
-    Your own layer is computed step by step if the class that defines its `call` also defines:
-
-    - for a layer that attends to other positions: the methods `init_cache` and `step` and the
-      property `needs_position_ids`, as in `DecoderLayer`. Its cache is a nest of tensors with the
-      positions on the third axis.
-    - for a layer that processes each position independently: the class attribute
-      `is_position_wise = True`.
+    A `LanguageModel`, a `Transformer` and any other object with a `start_decoding` method (see
+    `keras_transformer.decoding.Decodable`) compute each position once and keep keys and values in
+    caches; any other causal Keras model from token ids to logits or probabilities (batch, length,
+    vocab_size) is called with all tokens at each step, which takes much longer for long texts.
 
     Prompts of different lengths are processed in one batch, and do not affect each other. A text
     ends early if every next token is forbidden.
 
     Args:
-        model: `keras.Model`, or an object with a `start_decoding` method.
+        model: `keras.Model`, or an object with a `start_decoding` method. If it has an attribute
+            `padding_id`, this token must not be in a prompt, and is never generated.
         prompts: list of lists of ints or array. The prompts to continue, as token ids for the input
             that the decoder's causal attention reads. Each prompt has at least one token. In an
             array (batch, length), shorter prompts are padded with `padding_id`, on the left or on
@@ -125,15 +102,9 @@ def generate(
         ConfigError: An argument is invalid, the model is not causal, or it does not return logits
             or probabilities.
 
-    Warns:
-        UserWarning: All positions are recomputed for each new token. The warning is shown once for
-            each model.
-
     Example:
-        >>> token_ids = keras.Input((None,), dtype="int32")
-        >>> hidden = PositionalEmbedding(vocab_size=100, d_model=32)(token_ids)
-        >>> hidden = DecoderLayer(num_heads=2, d_ff=64, norm_first=True)(hidden)
-        >>> model = keras.Model(token_ids, keras.layers.Dense(100)(hidden))
+        >>> embedding = PositionalEmbedding(vocab_size=100, d_model=32)
+        >>> model = LanguageModel(embedding, Decoder(num_layers=2, num_heads=2, d_ff=64))
         >>> generated = generate(model, [[5, 6, 7], [8]], max_new_tokens=4, top_p=0.9, seed=1)
         >>> generated.token_ids.shape
         (2, 4)
@@ -180,9 +151,9 @@ def start_decoding(
     """Returns the step function of a model for your own search, and the state for its first call.
 
     Args:
-        model: as for `generate`. If it needs full passes, the model is checked with the prefix.
-            Inside a compiled function, values are unknown, so nothing is checked; a model that is
-            not functional must then be causal and return logits.
+        model: as for `generate`. A model without `start_decoding` is checked with the prefix.
+            Inside a compiled function, values are unknown, so nothing is checked; the model must
+            then be causal and return logits.
         source: array, dict or None. The model's other input, or a dict of its other inputs.
             Defaults to None.
         beam_size: int. Number of hypotheses for each sequence. Defaults to 1.
@@ -218,7 +189,6 @@ def start_decoding(
     """
     decodable = decodable_of(model)
     if isinstance(decodable, FullPassDecoder):
-        warn_of_full_passes(model, decodable.reason)
         prompts = None if prefix is None else known_values(prefix)
         tensors = [] if source is None else tree.flatten(source)
         is_known = all(known_values(tensor) is not None for tensor in tensors)

@@ -1,7 +1,6 @@
 """Runs searches with a model, compiled once for each set of options."""
 
 import math
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple
@@ -11,7 +10,7 @@ import numpy as np
 from keras import ops, tree
 
 from ..checks import require
-from ..decoding import Hypotheses, beam_search, greedy_search, sample
+from ..decoding import Decodable, Hypotheses, beam_search, greedy_search, sample
 from ..decoding.greedy_search import choose_most_probable
 from ..decoding.sampling import choose_at_random
 from ..decoding.single_hypothesis import Choose, SingleHypothesisSearch
@@ -19,10 +18,8 @@ from ..errors import ConfigError
 from ..tensors import Tensor
 from .compilation import compiled, compiled_steps
 from .full_pass_decoding import FullPassDecoder
-from .functional_decoding import FunctionalDecoder
 from .generation_request import NO_TOKEN, GenerationRequest, rows_of
 from .transformer import Transformer
-from .ways_to_decode import decodable_of, full_passes_for_padding
 
 # JAX compiles for each shape, so prompt lengths are rounded up to a multiple of this number.
 _LENGTH_BUCKET = 32
@@ -36,26 +33,40 @@ class _Limits(NamedTuple):
         max_length: the number of positions of the target.
         source_vocab_size: the number of token ids of the source.
         source_max_length: the number of positions of the source.
+        padding_id: the token that the model masks, so that it must not occur in a target.
     """
 
     vocab_size: int | None = None
     max_length: int | None = None
     source_vocab_size: int | None = None
     source_max_length: int | None = None
+    padding_id: int | None = None
 
     @classmethod
     def of(cls, model: Any, decodable: Any) -> "_Limits":
         if isinstance(model, Transformer):
             source = model.source_embedding
             target = model.target_embedding
-            return cls(model.vocab_size, target.max_length, source.vocab_size, source.max_length)
-        if isinstance(decodable, (FunctionalDecoder, FullPassDecoder)):
-            return cls(decodable.vocab_size, decodable.max_length)
-        # Other models may have an attribute `vocab_size`.
-        return cls(getattr(decodable, "vocab_size", None))
+            return cls(
+                model.vocab_size,
+                target.max_length,
+                source.vocab_size,
+                source.max_length,
+                model.padding_id,
+            )
+        # Other models may have these attributes.
+        return cls(
+            getattr(decodable, "vocab_size", None),
+            getattr(decodable, "max_length", None),
+            padding_id=getattr(decodable, "padding_id", None),
+        )
 
-    def check(self, request: GenerationRequest) -> None:
-        """Raises a ConfigError if a request exceeds the limits."""
+    def apply(self, request: GenerationRequest) -> GenerationRequest:
+        """Returns a request that never generates padding.
+
+        Raises:
+            ConfigError: The request exceeds the limits.
+        """
         for array in tree.flatten(() if request.source is None else request.source):
             num_prompts = len(request.prompts)
             if np.shape(array)[:1] != (num_prompts,):
@@ -66,6 +77,11 @@ class _Limits(NamedTuple):
         if self.source_vocab_size is not None and request.source is not None:
             self._check_source(request.source)
         _check_token_ids("prompts", request.prompts, self.vocab_size)
+        if self.padding_id is not None and (request.prompts == self.padding_id).any():
+            raise ConfigError(
+                f"prompts must not contain token {self.padding_id}, which the model masks as "
+                "padding"
+            )
         _check_token_ids("stop_ids", request.stop_ids, self.vocab_size)
         num_positions = request.prompts.shape[1] + request.max_new_tokens - 1
         if self.max_length is not None and num_positions > self.max_length:
@@ -73,6 +89,11 @@ class _Limits(NamedTuple):
                 f"the longest prompt and max_new_tokens={request.max_new_tokens} need "
                 f"{num_positions} positions; the model has max_length={self.max_length}"
             )
+        if self.padding_id is None:
+            return request
+        forbidden_ids = (*request.constraints.forbidden_ids, self.padding_id)
+        constraints = request.constraints._replace(forbidden_ids=tuple(sorted({*forbidden_ids})))
+        return request._replace(constraints=constraints)
 
     def _check_source(self, source: Any) -> None:
         longest = max((len(row) for row in rows_of("source", source)), default=0)
@@ -93,11 +114,7 @@ def _check_token_ids(name: str, ids: Any, vocab_size: int | None) -> None:
 
 
 class Generator:
-    """The compiled searches of a model, to which the generator keeps only a weak reference.
-
-    Warns:
-        UserWarning: Each new token requires a full pass. The warning is shown once for each model.
-    """
+    """The compiled searches of a model, to which the generator keeps only a weak reference."""
 
     def __init__(self, model: Any) -> None:
         decodable = decodable_of(model)
@@ -107,12 +124,11 @@ class Generator:
             weakref.ref(decodable) if decodable is model else lambda: decodable
         )
         self._full_passes = decodable if isinstance(decodable, FullPassDecoder) else None
-        self._for_padding: FullPassDecoder | None = None
-        self._has_warned = False
         self._compiled: dict[Any, Callable[..., Any]] = {}
 
     def search(self, request: GenerationRequest) -> Hypotheses:
         """Returns the best text for each prompt, as NumPy arrays."""
+        request = self._limits.apply(request)
 
         # A compiled function stays in memory, and must not keep these inputs alive.
         options = request._replace(inputs={})
@@ -133,6 +149,7 @@ class Generator:
             request: for greedy search or sampling.
             padding_id: the token to yield after the end of a text.
         """
+        request = self._limits.apply(request)
 
         # As in `search`.
         options = request._replace(inputs={})
@@ -173,7 +190,7 @@ class Generator:
         function: Callable[..., Any],
         request: GenerationRequest,
     ) -> tuple[Callable[..., Any], dict[str, Any]]:
-        """Checks a request. Returns a function that is compiled once, and its inputs.
+        """Returns a function that is compiled once, and its inputs.
 
         Args:
             kind: a hashable key for the kind of function.
@@ -181,8 +198,7 @@ class Generator:
             function: function that accepts a `Decodable` and the inputs of the request.
             request: the request.
         """
-        self._limits.check(request)
-        inputs, full_passes = request.inputs, self._full_passes_for(request)
+        inputs, full_passes = request.inputs, self._full_passes
         if full_passes is not None:
             # This also builds a model that has not been called yet.
             full_passes.examine(request.prompts, request.source, request.max_new_tokens)
@@ -204,30 +220,10 @@ class Generator:
             full_passes and full_passes.has_probabilities,
         )
         if key not in self._compiled:
-            find_decodable = self._find_decodable if full_passes is None else lambda: full_passes
             self._compiled[key] = compile(
-                lambda inputs: function(find_decodable(), inputs), variables, inputs, is_fixed
+                lambda inputs: function(self._find_decodable(), inputs), variables, inputs, is_fixed
             )
         return self._compiled[key], inputs
-
-    def _full_passes_for(self, request: GenerationRequest) -> FullPassDecoder | None:
-        """Returns a decoder if a request needs full passes, otherwise None. Warns once."""
-        full_passes = self._full_passes
-        if full_passes is None:
-            forbidden_ids = request.constraints.forbidden_ids
-            full_passes = full_passes_for_padding(
-                self._find_model(), self._find_decodable(), request.prompts, forbidden_ids
-            )
-        if full_passes is not None and self._full_passes is None:
-            # Use the same decoder for all requests, because it stores the lengths that it has
-            # already examined.
-            self._for_padding = self._for_padding or full_passes
-            full_passes = self._for_padding
-        if full_passes is not None and not self._has_warned:
-            self._has_warned = True
-            # The warning points to the caller of `generate` or `stream_tokens`.
-            warn_of_full_passes(self._find_model(), full_passes.reason, stacklevel=6)
-        return full_passes
 
     def _search(
         self,
@@ -298,16 +294,17 @@ def generator_of(model: Any) -> Generator:
     return _GENERATORS[model]
 
 
-def warn_of_full_passes(model: Any, reason: str, stacklevel: int = 3) -> None:
-    """Warns that each new token requires a full pass.
+def decodable_of(model: Any) -> Decodable[Any]:
+    """Returns the model itself if it is a `Decodable`, otherwise a `FullPassDecoder`.
 
-    Args:
-        model: keras.Model.
-        reason: str.
-        stacklevel: int. Defaults to 3: the warning points to the caller of the caller.
+    Raises:
+        ConfigError: The model is neither a `Decodable` nor a Keras model.
     """
-    warnings.warn(
-        f"{model.name!r} recomputes all positions for each new token, without a cache: {reason}. "
-        "See keras_transformer.generate",
-        stacklevel=stacklevel,
+    if hasattr(model, "start_decoding"):
+        return model
+    if isinstance(model, (keras.Layer, keras.Function)):
+        return FullPassDecoder(model)
+    raise ConfigError(
+        "model must be a Keras model or an object with a method start_decoding; received "
+        f"{type(model).__name__}"
     )

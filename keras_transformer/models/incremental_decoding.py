@@ -17,7 +17,6 @@ from keras import ops, tree
 from ..gather import gather_in_rows
 from ..layers import Decoder, PositionalEmbedding, TiedProjection
 from ..tensors import Dimension, Tensor, last_size
-from .functional_graph import author_of_call
 
 
 class DecoderState(NamedTuple):
@@ -190,8 +189,8 @@ def decoder_step(
     """Returns a step that applies an embedding, a decoder and a projection to logits.
 
     With `candidates`, it computes only the logits of these tokens. The `source` in the state is a
-    tuple of the result of `decoder.project_source` and the source mask. The projection's
-    `kernel` is (d_model, vocab_size), and its `bias` is (vocab_size,) or None.
+    tuple of the result of `decoder.project_source` and the source mask, or () without a source. The
+    projection's `kernel` is (d_model, vocab_size), and its `bias` is (vocab_size,) or None.
     """
     logits_of = _logits_function(output_projection, decoder.compute_dtype, candidates)
     num_candidates = None if candidates is None else last_size(candidates)
@@ -200,7 +199,7 @@ def decoder_step(
         token_ids: Tensor, parents: Tensor | None, position: Dimension, state: DecoderState
     ) -> tuple[Tensor | None, DecoderState]:
         positions = entries.new_positions(parents, position, state)
-        source_key_values, source_mask = state.source
+        source_key_values, source_mask = state.source or (None, None)
         hidden, caches = decoder.step(
             embedding(token_ids, position_ids=positions.position_ids),
             state.caches,
@@ -227,12 +226,13 @@ def _logits_function(
 
     With candidates, the logits are (rows, number of candidates).
     """
-    is_known = author_of_call(output_projection) in (keras.layers.Dense, TiedProjection)
-    if output_projection.quantization_mode or not is_known:
+    is_stock = type(output_projection) in (keras.layers.Dense, TiedProjection)
+    if output_projection.quantization_mode or not is_stock:
         # Call the layer: a quantized kernel contains integers, whose scales only the layer knows,
-        # and other layers may define their own `call`.
+        # and other layers may define their own `call`, for inputs (batch, length, d_model).
         def logits_of_layer(rows: Tensor) -> Tensor:
-            logits = ops.cast(output_projection(rows), "float32")
+            logits = output_projection(ops.expand_dims(rows, 1))
+            logits = ops.cast(ops.squeeze(logits, 1), "float32")
             return logits if candidates is None else ops.take(logits, candidates, axis=1)
 
         return logits_of_layer

@@ -58,14 +58,9 @@ def stream_tokens(
     Raises:
         ConfigError: As for `generate`. It is raised by the call itself, before the first token.
 
-    Warns:
-        UserWarning: As for `generate`.
-
     Example:
-        >>> token_ids = keras.Input((None,), dtype="int32")
-        >>> hidden = PositionalEmbedding(vocab_size=100, d_model=32)(token_ids)
-        >>> hidden = DecoderLayer(num_heads=2, d_ff=64, norm_first=True)(hidden)
-        >>> model = keras.Model(token_ids, keras.layers.Dense(100)(hidden))
+        >>> embedding = PositionalEmbedding(vocab_size=100, d_model=32)
+        >>> model = LanguageModel(embedding, Decoder(num_layers=2, num_heads=2, d_ff=64))
         >>> for tokens in stream_tokens(model, [[5, 6, 7], [8]], max_new_tokens=4):
         ...     print(tokens.shape)
         (2,)

@@ -18,7 +18,7 @@ from ..layers import (
     TiedProjection,
 )
 from ..layers.children import saved_dtype
-from ..masks import padding_mask
+from ..masks import PADDING_ID, padding_mask
 from ..tensors import Dimension, Tensor
 from .incremental_decoding import CacheEntries, DecoderState, decoder_step
 
@@ -133,6 +133,11 @@ class Transformer(keras.Model):
     def vocab_size(self) -> int:
         """The number of token ids that the target may have."""
         return self.target_embedding.vocab_size
+
+    @property
+    def padding_id(self) -> int:
+        """The token that calls mask, in the source and in the target."""
+        return PADDING_ID
 
     def encode(
         self, source: Annotated[Tensor, "int (batch, source length)"]

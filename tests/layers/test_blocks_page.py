@@ -11,6 +11,7 @@ from keras.ops import convert_to_numpy as numpy
 
 from keras_transformer import (
     FeedForward,
+    LanguageModel,
     PositionalEmbedding,
     TiedProjection,
     TransformerConfig,
@@ -87,11 +88,10 @@ def test_steps_equal_one_call(model):
     np.testing.assert_allclose(np.concatenate(steps, axis=1), numpy(block(hidden)), atol=1e-5)
 
 
-def test_generated_tokens_are_those_of_full_passes(model):
-    with warnings.catch_warnings():
-        # Computed step by step: otherwise it would be slow, and say so.
-        warnings.filterwarnings("error", message=".*recomputes all positions")
-        generated = generate(model, ROWS[:2, :3].tolist(), max_new_tokens=3)
+@pytest.mark.parametrize("name", ["MyDecoder", "ParallelDecoder", "WideningDecoder"])
+def test_a_language_model_with_own_blocks_generates_the_tokens_of_its_calls(name, blocks):
+    model = LanguageModel(PositionalEmbedding(VOCAB_SIZE, WIDTH), BLOCKS[name](blocks[name]))
+    generated = generate(model, ROWS[:2, :3].tolist(), max_new_tokens=3)
     texts = ROWS[:2, :3]
     for _ in range(3):
         # Padding, token 0, is not generated.

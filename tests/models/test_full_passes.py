@@ -1,7 +1,6 @@
 """Models that `generate` calls with all tokens so far at each step."""
 
 import gc
-import warnings
 import weakref
 
 import keras
@@ -11,25 +10,23 @@ from greedy_by_calls import D_MODEL, PROMPTS, VOCAB_SIZE, assert_greedy, randomi
 from keras import layers, ops
 
 from keras_transformer import (
+    Decoder,
     DecoderLayer,
+    LanguageModel,
     PositionalEmbedding,
-    Transformer,
-    TransformerConfig,
     generate,
 )
 from keras_transformer.errors import ConfigError
 from keras_transformer.models import start_decoding
 from keras_transformer.models.full_pass_decoding import FullPassDecoder
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*recomputes all positions:UserWarning")
 SOURCE = np.array([[4, 5, 6, 0], [1, 2, 0, 0], [9, 8, 7, 6]], "int32")
 
 
-def functional_model(activation=None, length=None):
-    token_ids = keras.Input((length,), dtype="int32")
-    hidden = PositionalEmbedding(VOCAB_SIZE, D_MODEL)(token_ids)
-    hidden = DecoderLayer(2, 16)(hidden)
-    return randomized(keras.Model(token_ids, layers.Dense(VOCAB_SIZE, activation)(hidden)))
+def language_model(activation=None):
+    embedding = PositionalEmbedding(VOCAB_SIZE, D_MODEL)
+    projection = layers.Dense(VOCAB_SIZE, activation)
+    return randomized(LanguageModel(embedding, Decoder(1, 2, 16), projection))
 
 
 class Subclassed(keras.Model):
@@ -66,8 +63,8 @@ class Recurrent(keras.Model):
     ],
     ids=["greedy", "beam", "sampled", "constraints"],
 )
-def test_full_passes_equal_steps(options):
-    model = functional_model()
+def test_full_passes_and_steps_generate_the_same_tokens(options):
+    model = language_model()
     expected = generate(model, PROMPTS, max_new_tokens=5, **options)
     generated = generate(Subclassed(model), PROMPTS, max_new_tokens=5, **options)
     np.testing.assert_array_equal(generated.token_ids, expected.token_ids)
@@ -75,43 +72,50 @@ def test_full_passes_equal_steps(options):
     np.testing.assert_allclose(generated.scores, expected.scores, rtol=1e-4, atol=1e-5)
 
 
-def test_a_recurrent_model_that_was_never_called():
-    model = Recurrent()
-    generate(model, PROMPTS, max_new_tokens=1)
-    randomized(model)
-    # New weights need no new compilation.
-    assert_greedy(generate(model, PROMPTS, max_new_tokens=4), model)
+class Bigrams(keras.layers.Layer):
+    """A layer is a model, too."""
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=(VOCAB_SIZE, VOCAB_SIZE), name="table")
+
+    def call(self, token_ids):
+        return ops.take(self.table, token_ids, axis=0)
 
 
-def test_a_sequential_model_that_is_not_built():
-    model = keras.Sequential(
+def functional_stock_attention():
+    token_ids = keras.Input((None,), dtype="int32")
+    hidden = layers.Embedding(VOCAB_SIZE, D_MODEL)(token_ids)
+    hidden += layers.MultiHeadAttention(2, 4)(hidden, hidden, use_causal_mask=True)
+    return keras.Model(token_ids, layers.Dense(VOCAB_SIZE)(hidden))
+
+
+MODELS = {
+    "a recurrent model that was never called": Recurrent,
+    "a sequential model that is not built": lambda: keras.Sequential(
         [
             layers.Embedding(VOCAB_SIZE, D_MODEL),
             layers.Conv1D(8, 2, padding="causal"),
             layers.Dense(VOCAB_SIZE),
         ]
-    )
-    generated = generate(model, PROMPTS, max_new_tokens=3)
-    assert_greedy(generated, model)
+    ),
+    "stock attention in a functional model": functional_stock_attention,
+    "a layer": Bigrams,
+}
 
 
-def test_a_layer_is_a_model_too():
-    class Bigrams(keras.layers.Layer):
-        def build(self, shape):
-            self.table = self.add_weight(shape=(VOCAB_SIZE, VOCAB_SIZE), name="table")
-
-        def call(self, token_ids):
-            return ops.take(self.table, token_ids, axis=0)
-
-    layer = Bigrams()
-    layer.build((None, None))
-    assert_greedy(generate(randomized(layer), PROMPTS, max_new_tokens=4), layer)
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_generate_with_any_causal_keras_model_returns_the_tokens_of_its_calls(make):
+    model = make()
+    generate(model, PROMPTS, max_new_tokens=1)
+    # New weights need no new compilation.
+    randomized(model)
+    assert_greedy(generate(model, PROMPTS, max_new_tokens=3), model)
 
 
 @pytest.mark.slow
 def test_probabilities_are_recognized():
-    logits = functional_model()
-    probabilities = functional_model("softmax")
+    logits = language_model()
+    probabilities = language_model("softmax")
     options = dict(max_new_tokens=4, top_k=5, temperature=2.0, seed=1)
     expected = generate(logits, PROMPTS, **options)
     for model in (Subclassed(logits), Subclassed(probabilities)):
@@ -137,21 +141,6 @@ def test_a_model_of_a_fixed_length_is_called_with_it():
     assert_greedy(generate(model, PROMPTS, max_new_tokens=3), call)
     with pytest.raises(ConfigError, match="need 9 positions; the model has max_length=8"):
         generate(model, PROMPTS, max_new_tokens=4)
-
-
-def test_learned_positions_and_vocabularies_are_known():
-    token_ids = keras.Input((None,), dtype="int32")
-    hidden = PositionalEmbedding(VOCAB_SIZE, D_MODEL, "learned", max_length=8)(token_ids)
-    hidden = layers.GRU(D_MODEL, return_sequences=True)(DecoderLayer(2, 16)(hidden))
-    model = randomized(keras.Model(token_ids, layers.Dense(VOCAB_SIZE)(hidden)))
-    assert_greedy(generate(model, PROMPTS, max_new_tokens=3), model)
-    for arguments, message in (
-        (dict(max_new_tokens=4), "need 9 positions; the model has max_length=8"),
-        (dict(max_new_tokens=1, stop_ids=11), "stop_ids must be token ids below 11"),
-        (dict(max_new_tokens=1, prompts=[[12]]), "prompts must be token ids below 11"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            generate(model, **{"prompts": PROMPTS} | arguments)
 
 
 # Models with a source.
@@ -211,29 +200,6 @@ def test_a_source_is_a_further_argument(beam_size, with_shift):
         assert_greedy(generated, *map(call_of, range(3)))
 
 
-class Louder(Transformer):
-    def call(self, inputs, training=None, mask=None):
-        return 1.5 * super().call(inputs, training=training, mask=mask)
-
-
-@pytest.mark.parametrize("beam_size", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_transformer_with_its_own_call(beam_size):
-    sizes = dict(source_vocab_size=11, target_vocab_size=11, d_model=D_MODEL, d_ff=16, num_heads=2)
-    model = randomized(Louder(TransformerConfig.preset("tiny", **sizes)))
-    options = dict(max_new_tokens=4, beam_size=beam_size)
-    generated = generate(model, PROMPTS, SOURCE, **options)
-    if beam_size == 1:
-        calls = [
-            lambda tokens, row=row: model({"source": SOURCE[row : row + 1], "target": tokens})
-            for row in range(3)
-        ]
-        assert_greedy(generated, *calls)
-    with pytest.raises(ConfigError, match=r"source must be given for the inputs \['source'\]"):
-        generate(model, PROMPTS, max_new_tokens=2)
-    with pytest.raises(ConfigError, match="source must be token ids below 11; received source=20"):
-        generate(model, [[1]], [[20]], max_new_tokens=2)
-
-
 def two_inputs(names):
     first, second = (keras.Input((None,), dtype="int32", name=name) for name in names)
     hidden = layers.Embedding(VOCAB_SIZE, D_MODEL)(first)
@@ -270,13 +236,13 @@ class Returning(keras.Model):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda x: (x, x), r"returns \(\(4, 3, 11\), \(4, 3, 11\)\)"),
-        (lambda x: {"logits": x}, r"returns \{'logits': \(4, 3, 11\)\}"),
-        (lambda x: x[:, 0], r"returns \(4, 11\)"),
-        (lambda x: x[:, 1:], r"returns \(4, 2, 11\)"),
+        (lambda x: (x, x), r"returns \(\(1, 1, 11\), \(1, 1, 11\)\)"),
+        (lambda x: {"logits": x}, r"returns \{'logits': \(1, 1, 11\)\}"),
+        (lambda x: x[:, 0], r"returns \(1, 11\)"),
+        (lambda x: x[:, 1:], r"returns \(1, 0, 11\)"),
     ],
 )
-def test_models_that_return_no_logits(function, message):
+def test_a_model_that_returns_no_logits_is_refused(function, message):
     with pytest.raises(ConfigError, match="model must return one output, logits.*" + message):
         generate(Returning(function), [[1, 2], [3]], max_new_tokens=2)
 
@@ -292,7 +258,7 @@ def test_models_that_return_no_logits(function, message):
     ],
     ids=["mean", "length", "next", "little"],
 )
-def test_models_that_look_ahead(function):
+def test_a_model_that_is_not_causal_is_refused(function):
     message = r"model must be causal: the logits of 'returning.*' \(Returning\) at a position"
     with pytest.raises(ConfigError, match=message):
         generate(Returning(function), [[1, 2], [3]], max_new_tokens=2)
@@ -318,7 +284,7 @@ def test_rounding_is_no_look_ahead():
 
 
 def test_a_model_is_examined_once_for_each_shape(monkeypatch):
-    model = Subclassed(functional_model())
+    model = Subclassed(language_model())
     examined = []
     outputs = FullPassDecoder._outputs
     monkeypatch.setattr(
@@ -327,28 +293,12 @@ def test_a_model_is_examined_once_for_each_shape(monkeypatch):
     for _ in range(2):
         generate(model, PROMPTS, max_new_tokens=2)
         generate(model, PROMPTS[::-1], max_new_tokens=2)
-    # Each prompt with zeros after it and with other tokens, and the first prompt alone.
-    assert examined == [(6, 7), (1, 3)]
-    generate(model, PROMPTS, max_new_tokens=3)
-    assert len(examined) == 4
-
-
-def test_the_warning_names_the_line_of_the_caller():
-    model = Subclassed(functional_model(), name="mine")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for _ in range(2):
-            generate(model, PROMPTS, max_new_tokens=2)
-    (warning,) = [one for one in caught if "recomputes all positions" in str(one.message)]
-    assert warning.filename == __file__
-    assert str(warning.message) == (
-        "'mine' recomputes all positions for each new token, without a cache: it is not a functional "
-        "model. See keras_transformer.generate"
-    )
+    # The shortest prompt, alone and before other tokens.
+    assert examined == [(1, 1), (1, 7)]
 
 
 def test_a_model_is_not_kept():
-    model = Subclassed(functional_model())
+    model = Subclassed(language_model())
     generate(model, PROMPTS, max_new_tokens=2)
     reference = weakref.ref(model)
     del model
@@ -361,7 +311,7 @@ def test_a_model_is_not_kept():
 
 @pytest.mark.parametrize("max_length", [None, 3])
 def test_steps_for_other_searches(max_length):
-    model = Subclassed(functional_model())
+    model = Subclassed(language_model())
     prefix = ops.convert_to_tensor([[3, 4], [-1, 7], [-1, -1]], "int32")
     step, state = start_decoding(model, None, 2, max_length, prefix)
     parents = [[0, 1], [1, 0], [1, 1]]
@@ -386,14 +336,14 @@ def test_steps_for_other_searches(max_length):
 
 def test_a_model_without_a_source_needs_a_prefix():
     with pytest.raises(ConfigError, match="prefix must be given to a model without a source"):
-        start_decoding(Subclassed(functional_model()))
+        start_decoding(Subclassed(language_model()))
 
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
     def test_steps_in_a_graph_of_unknown_sizes():
-        model = Subclassed(functional_model())
+        model = Subclassed(language_model())
 
         @tf.function(input_signature=[tf.TensorSpec((None, None), tf.int32)], autograph=False)
         def last_logits(token_ids):
