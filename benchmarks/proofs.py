@@ -176,7 +176,7 @@ def run_round(models: list[pathlib.Path], rng: random.Random) -> Iterator[dict[s
     with rounded_products() if is_tf32 else contextlib.nullcontext():
         servable = Servable(translator, {name: signature}, shapes)
     reference = translator.graph.with_margins()
-    rounding = proof.TF32 if is_tf32 else proof.rounding_of(precision, ["CPU"])
+    tolerance = proof.TF32 if is_tf32 else proof.tolerance_of(precision, ["CPU"])
     with session(servable, name, num_cores, onednn) as (path, ask):
         for model in models:
             other = Translator.load(model, decoding, precision).graph
@@ -185,7 +185,7 @@ def run_round(models: list[pathlib.Path], rng: random.Random) -> Iterator[dict[s
                 assign(servable.weights, other.weights)
             weights = tf.train.Checkpoint(servable).write(f"{path}/{model.name}")
             answers = ask(weights, requests)
-            outcome = compare(reference, signature, requests, answers, rounding)
+            outcome = compare(reference, signature, requests, answers, tolerance)
             yield {"model": model.name, **settings, **outcome}
 
 
@@ -233,17 +233,18 @@ def compare(
     signature: Signature,
     requests: Sequence[proof.Inputs],
     answers: Sequence[proof.Outputs],
-    rounding: proof.Rounding,
+    tolerance: float,
 ) -> dict[str, Any]:
-    """Returns the outcome of the proof, and the numbers that the limits for rounding rest on.
+    """Returns the outcome of the proof, and the numbers that its limits rest on.
 
     Numbers of texts, of undecided texts, and of texts for which other tokens were found; the
-    largest margin of the latter; and the largest difference between two numbers.
+    largest margin of the latter; and the largest difference between two numbers, relative to
+    numbers above 1.
     """
     outcome: dict[str, Any] = dict(texts=0, undecided=0, other=0, margin=0.0, difference=0.0)
     for inputs, answer in zip(requests, answers, strict=True):
         try:
-            proof.check_answer(reference, signature, inputs, answer, rounding)
+            proof.check_answer(reference, signature, inputs, answer, tolerance)
         except VerificationError as error:
             outcome["refused"] = str(error)
         expected = proof.compute(reference, signature, inputs)
@@ -251,15 +252,16 @@ def compare(
             margins = expected[HIDDEN_MARGINS]
             is_other = (answer[HIDDEN_TOKENS] != expected[HIDDEN_TOKENS]).any(axis=(1, 2))
             outcome["texts"] += margins.size
-            outcome["undecided"] += int(np.count_nonzero(margins <= rounding.margin))
+            outcome["undecided"] += int(np.count_nonzero(~proof.decides(margins, tolerance)))
             outcome["other"] += int(np.count_nonzero(is_other))
             outcome["margin"] = max(outcome["margin"], float(margins[is_other].max(initial=0.0)))
             expected = proof.compute(reference, signature, inputs, answer)
         for key, values in expected.items():
             if values.dtype.kind == "f":
                 is_finite = np.isfinite(values) & np.isfinite(answer[key])
-                difference = np.abs(values - answer[key])[is_finite].max(initial=0.0)
-                outcome["difference"] = max(outcome["difference"], float(difference))
+                values, received = values[is_finite], answer[key][is_finite]
+                difference = np.abs(values - received) / np.maximum(1, np.abs(values))
+                outcome["difference"] = max(outcome["difference"], float(difference.max(initial=0)))
     return outcome
 
 

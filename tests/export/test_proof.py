@@ -262,9 +262,9 @@ def reference(translator):
     return translator.graph.with_margins()
 
 
-def check(reference, signature, answer, rounding=proof.FLOAT32):
+def check(reference, signature, answer):
     inputs = signature.request(proof.TEXTS)
-    return proof.check_answer(reference, signature, inputs, answer, rounding)
+    return proof.check_answer(reference, signature, inputs, answer, proof.FLOAT32)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def check(reference, signature, answer, rounding=proof.FLOAT32):
 def test_proof_of_a_healthy_graph_with_clear_decisions_passes(translator, reference, name):
     signature = SIGNATURES[name]
     margins = check(reference, signature, answer_with(no_fault, translator, signature))
-    assert margins.size >= len(proof.TEXTS) and (margins > proof.FLOAT32.margin).all()
+    assert margins.size >= len(proof.TEXTS) and proof.decides(margins, proof.FLOAT32).all()
 
 
 # The other faults take a trace each too, 2 to 4 seconds.
@@ -330,8 +330,10 @@ def with_other_results(healthy, rows):
     return answer
 
 
-def without_decisions(rounding):
-    return rounding._replace(margin=np.inf)
+@pytest.fixture
+def undecided(monkeypatch):
+    """Makes all texts undecided."""
+    monkeypatch.setattr(proof, "decides", lambda margins, tolerance: margins > np.inf)
 
 
 def test_other_tokens_of_a_decided_text_are_refused(reference, healthy):
@@ -339,46 +341,51 @@ def test_other_tokens_of_a_decided_text_are_refused(reference, healthy):
         check(reference, healthy[0], with_other_results(healthy, [3]))
 
 
+@pytest.mark.usefixtures("undecided")
 def test_other_tokens_of_an_undecided_text_with_their_scores_are_accepted(reference, healthy):
     answer = with_other_results(healthy, [3])
-    check(reference, healthy[0], answer, without_decisions(proof.FLOAT32))
+    check(reference, healthy[0], answer)
 
 
 @pytest.mark.parametrize("key", ["score", "~score"])
+@pytest.mark.usefixtures("undecided")
 def test_other_tokens_of_an_undecided_text_with_another_score_are_refused(reference, healthy, key):
     answer = with_other_results(healthy, [3])
     answer[key][3, 0] += 0.01
     with pytest.raises(VerificationError, match="^score: 1 of 24 .*, the first in text 4\n"):
-        check(reference, healthy[0], answer, without_decisions(proof.FLOAT32))
+        check(reference, healthy[0], answer)
 
 
+@pytest.mark.usefixtures("undecided")
 def test_other_text_than_that_of_the_tokens_is_refused(reference, healthy):
     answer = with_other_results(healthy, [3])
     answer["text"][3, 0] = healthy[1]["text"][3, 0]
     with pytest.raises(VerificationError, match="^text: 1 of 24 .*, the first in text 4\n"):
-        check(reference, healthy[0], answer, without_decisions(proof.FLOAT32))
+        check(reference, healthy[0], answer)
 
 
+@pytest.mark.usefixtures("undecided")
 def test_results_that_are_not_in_order_are_refused(reference, healthy):
     answer = with_other_results(healthy, [3])
     for key in ("text", "score", "~token_id", "~score"):
         answer[key][3, 1] = healthy[1][key][3, 0]
     with pytest.raises(VerificationError, match="^score: 1 of 16 .*, the first in text 4\n"):
-        check(reference, healthy[0], answer, without_decisions(proof.FLOAT32))
+        check(reference, healthy[0], answer)
 
 
+@pytest.mark.usefixtures("undecided")
 def test_a_missing_result_is_refused(reference, healthy):
     answer = {key: values.copy() for key, values in healthy[1].items()}
     answer["~score"][3, 2] = -np.inf
     with pytest.raises(VerificationError, match="^score: 1 of 24 .*, the first in text 4\n"):
-        check(reference, healthy[0], answer, without_decisions(proof.FLOAT32))
+        check(reference, healthy[0], answer)
 
 
 # Outputs without a search.
 
 
 @pytest.mark.parametrize(
-    "rounding, error, is_refused",
+    "tolerance, error, is_refused",
     [
         (proof.FLOAT32, 5e-5, False),
         (proof.FLOAT32, 2**-9, True),
@@ -387,15 +394,15 @@ def test_a_missing_result_is_refused(reference, healthy):
         (proof.BFLOAT16, 0.1, True),
     ],
 )
-def test_numbers_may_differ_by_the_rounding_of_the_precision(rounding, error, is_refused):
+def test_numbers_may_differ_by_the_rounding_of_the_precision(tolerance, error, is_refused):
     expected = {"score": np.ones(3, "float32")}
     answer = {"score": np.array([1, 1, 1 + error], "float32")}
-    differs = proof._differs("score", answer, expected, rounding.tolerance)
+    differs = proof._differs("score", answer, expected, tolerance)
     assert differs.tolist() == [False, False, is_refused]
 
 
 @pytest.mark.parametrize(
-    "precision, devices, rounding",
+    "precision, devices, tolerance",
     [
         ("float32", ["CPU", "CPU"], proof.FLOAT32),
         ("int8-weights", ["CPU", "CPU"], proof.FLOAT32),
@@ -403,8 +410,8 @@ def test_numbers_may_differ_by_the_rounding_of_the_precision(rounding, error, is
         ("bfloat16", ["CPU", "GPU"], proof.BFLOAT16),
     ],
 )
-def test_rounding_depends_on_the_precision_and_on_both_devices(precision, devices, rounding):
-    assert proof.rounding_of(precision, devices) is rounding
+def test_tolerance_depends_on_the_precision_and_on_both_devices(precision, devices, tolerance):
+    assert proof.tolerance_of(precision, devices) == tolerance
 
 
 def test_a_position_may_be_any_whose_attention_is_the_greatest_up_to_rounding():
@@ -417,7 +424,7 @@ def test_a_position_may_be_any_whose_attention_is_the_greatest_up_to_rounding():
         ([3, -1], [1, 1]),
     ):
         answer = {**expected, "position": np.array([positions], "int32")}
-        elements = proof._differs("position", answer, expected, proof.FLOAT32.tolerance)
+        elements = proof._differs("position", answer, expected, proof.FLOAT32)
         assert elements.astype(int).tolist() == [differs]
 
 
