@@ -4,9 +4,10 @@ import inspect
 from typing import Any
 
 import keras
+from keras import ops
 
 from ..errors import ConfigError
-from ..masks import refuse_ragged
+from ..masks import as_mask, refuse_ragged
 from ..tensors import Shape, Tensor
 
 
@@ -86,6 +87,99 @@ def check_scores(
             f"{name} must broadcast to {expected}, for target and source of shapes "
             f"{tuple(target.shape)} and {tuple(source.shape)}; received {name} of shape {shape}"
         )
+
+
+def with_all_axes(
+    name: str,
+    tensor: Tensor | None,
+    expected: Shape,
+    query: Tensor,
+    value: Tensor,
+    num_attended: int = 1,
+) -> Tensor | None:
+    """Adds the axes that a mask or bias of the scores lacks, directly before the target axes.
+
+    Args:
+        name: the name of the argument, for the message.
+        tensor: the mask or bias, or None.
+        expected: shape of the scores, (batch, ..., num_heads, target axes ..., source axes ...).
+        query: for the message, as is `value`.
+        num_attended: number of target axes, and of source axes. Defaults to 1.
+
+    Raises:
+        ConfigError: The tensor lacks a target or source axis, has too many axes, or has axes of
+            the wrong size.
+    """
+    if tensor is None:
+        return None
+    received = tuple(tensor.shape)
+    missing = len(expected) - len(received)
+    leading = len(expected) - 2 * num_attended
+    if not 0 <= missing <= leading:
+        raise ConfigError(
+            f"{name} must be a tensor of rank {2 * num_attended} to {len(expected)}, and broadcast "
+            f"to {expected}; received {name} of shape {received}"
+        )
+    if missing:
+        tensor = ops.expand_dims(tensor, tuple(range(leading - missing, leading)))
+    if not fits(tuple(tensor.shape), expected):
+        raise ConfigError(
+            f"{name} must broadcast to {expected}, for query and value of shapes "
+            f"{tuple(query.shape)} and {tuple(value.shape)}; "
+            f"received {name} of shape {received}"
+        )
+    return tensor
+
+
+def check_attention_shapes(query_shape: Shape, value_shape: Shape, key_shape: Shape) -> None:
+    """Raises a ConfigError unless attention can be built for inputs of these shapes."""
+    if len(query_shape) < 3 or query_shape[-1] is None:
+        rule = "(batch, length, d_model), or have more axes between batch and d_model"
+        raise ConfigError(f"query must be {rule}; received query of shape {tuple(query_shape)}")
+    # Shapes may be tuples, lists or shape objects of the backend.
+    if not hasattr(key_shape, "__len__") or [*value_shape[:-1]] != [*key_shape[:-1]]:
+        raise ConfigError(
+            "value and key must be equal in all dimensions but the last; "
+            f"received value of shape {value_shape} and key of shape {key_shape}"
+        )
+    if len(value_shape) != len(query_shape):
+        raise ConfigError(
+            "query and value must have the same rank; received query of shape "
+            f"{tuple(query_shape)} and value of shape {tuple(value_shape)}"
+        )
+
+
+def check_attention_inputs(
+    query: Tensor,
+    value: Tensor,
+    key: Tensor | None,
+    query_mask: Any,
+    value_mask: Tensor | None,
+    key_mask: Tensor | None,
+    value_width: int | None,
+    key_width: int | None,
+) -> None:
+    """Raises a ConfigError unless the inputs and padding masks of attention fit each other.
+
+    The widths are those that the layer was built for.
+    """
+    refuse_ragged("query", query)
+    refuse_ragged("value", value)
+    if len(value.shape) != len(query.shape):
+        raise ConfigError(
+            f"value must have the same rank as query; received query of shape "
+            f"{tuple(query.shape)} and value of shape {tuple(value.shape)}"
+        )
+    if key is not None:
+        refuse_ragged("key", key)
+        check_same_axes("key", key, "value", value)
+    check_width("value", value, value_width)
+    key_name, keys = ("value", value) if key is None else ("key", key)
+    check_width(key_name, keys, key_width)
+    check_mask("query_mask", as_mask("query_mask", query_mask), "query", query)
+    check_mask("value_mask", value_mask, "value", value)
+    check_mask("key_mask", key_mask, key_name, keys)
+    check_batch("value", value, "query", query)
 
 
 def check_count(name: str, values: Any, number: int) -> None:

@@ -16,20 +16,24 @@ from ..checks import (
 )
 from ..config.layer_options import RelativePositions
 from ..errors import ConfigError
-from ..masks import as_mask, as_numbers, causal_mask, combine, refuse_ragged, sliding_window_mask
+from ..masks import as_mask, as_numbers, causal_mask, combine, sliding_window_mask
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
 from .argument_hints import ArgumentHints
-from .attention_axes import AttentionAxes
+from .attention_axes import (
+    AttentionAxes,
+    AttentionInputs,
+    check_attention_axes,
+    check_output_shape,
+)
 from .cache import Cache, GrowingCache, KeyValues, empty_cache
 from .children import child_initializer, require_built, saved_dtype
 from .dropout import Dropout
 from .input_checks import (
+    check_attention_inputs,
+    check_attention_shapes,
     check_batch,
-    check_mask,
-    check_same_axes,
     check_sequence,
     check_step_mask,
-    check_width,
     output_spec_with_scores,
 )
 from .local_attention import divide
@@ -40,10 +44,10 @@ from .relative_positions import (
     make_position_scheme,
     serialize_relative_positions,
 )
-from .rotary_positions import RotaryPositions
 from .scaled_dot_product_attention import (
     attention_weights,
     fused_attention,
+    is_fused_faster,
     per_head,
     product_of_heads,
     split_heads,
@@ -209,8 +213,8 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         self.use_bias = boolean("use_bias", use_bias)
         # In a Keras layer, `output_shape` is the shape of the outputs, and `activity_regularizer`
         # applies to the whole layer, so these two attributes have underscores.
-        self._output_shape = _sizes("output_shape", output_shape)
-        self.attention_axes = _axes("attention_axes", attention_axes)
+        self._output_shape = check_output_shape(output_shape)
+        self.attention_axes = check_attention_axes(attention_axes)
         self.sliding_window = positive_int("sliding_window", sliding_window, optional=True)
         self.flash_attention = boolean("flash_attention", flash_attention, optional=True)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -243,7 +247,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         key_shape = key_shape or value_shape
-        _check_shapes(query_shape, value_shape, key_shape)
+        check_attention_shapes(query_shape, value_shape, key_shape)
         # Keras checks the query of each call against `input_spec`.
         self.input_spec = keras.layers.InputSpec(ndim=len(query_shape), axes={-1: query_shape[-1]})
         self._axes = AttentionAxes.of(self.attention_axes, len(query_shape))
@@ -274,6 +278,8 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         self.position_scheme = make_position_scheme(self.relative_positions, self.dtype_policy)
         if not self.position_scheme.built:
             self.position_scheme.build((None, self.num_heads, None, None))
+        scheme_class = type(self.position_scheme)
+        self._has_position_bias = scheme_class.score_bias is not PositionScheme.score_bias
 
     def make_projection(self, name: str, units: int) -> keras.layers.Layer:
         """Creates the projection "query", "key", "value", "output" or "gate".
@@ -314,122 +320,120 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         value_mask = as_mask("value_mask", value_mask)
         key_mask = as_mask("key_mask", key_mask)
         attention_mask = as_mask("attention_mask", attention_mask)
-        self._check_call(query, value, key, query_mask, value_mask, key_mask)
+        check_attention_inputs(
+            query,
+            value,
+            key,
+            query_mask,
+            value_mask,
+            key_mask,
+            self._value_input_width,
+            self._key_input_width,
+        )
+        if score_bias is not None:
+            score_bias = as_numbers("score_bias", score_bias, "an array of floats")
+            score_bias = ops.convert_to_tensor(score_bias)
         if return_attention_scores and self._flash_attention:
             raise ConfigError(
                 "Returning attention scores is not supported when flash attention is enabled. "
                 "Please disable flash attention to access attention scores. "
                 "Received return_attention_scores=True with flash_attention=True"
             )
+        inputs = AttentionInputs(
+            query,
+            value,
+            value if key is None else key,
+            combine(value_mask, key_mask),
+            attention_mask,
+            score_bias,
+        )
+        if self._axes is None:
+            inputs = inputs.with_all_score_axes(self.num_heads)
+        else:
+            inputs = self._axes.fold(inputs, self.num_heads)
+        outputs, weights = self._attend(inputs, use_causal_mask, return_attention_scores, training)
+        if self._axes is not None:
+            outputs, weights = self._axes.unfold(outputs, weights, query, value)
+        return (outputs, weights) if return_attention_scores else outputs
 
-        # From here on, inputs are (batch, length, width), the source mask is (batch, source
-        # length), and masks and biases of the scores broadcast to (batch, num_heads, target,
-        # source).
-        axes = self._axes
-        targets = axes.fold(query)
-        sources = targets if value is query else axes.fold(value)
-        keys_input = sources if key is None else axes.fold(key)
-        source_mask = axes.fold_padding(combine(value_mask, key_mask), value)
-        if score_bias is not None:
-            score_bias = as_numbers("score_bias", score_bias, "an array of floats")
-            score_bias = ops.convert_to_tensor(score_bias)
-        mask = axes.fold_scores("attention_mask", attention_mask, query, value, self.num_heads)
-        bias = axes.fold_scores("score_bias", score_bias, query, value, self.num_heads)
+    def _attend(
+        self,
+        inputs: AttentionInputs,
+        use_causal_mask: bool,
+        return_weights: bool,
+        training: bool | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Computes the outputs of a call for inputs (batch, length, width).
 
-        whole_scores = mask is not None or bias is not None or return_attention_scores
-        if self.sliding_window is not None and not whole_scores:
+        There are three ways: in blocks if only padding and a sliding window restrict attention,
+        with the backend's fused operation, or with matrix products and a softmax.
+
+        Returns:
+            The outputs (batch, target length, *output_shape), and the weights (batch, num_heads,
+            target length, source length), or None if they are not returned.
+        """
+        query, value, key, source_mask, mask, bias = inputs
+        needs_all_scores = mask is not None or bias is not None or return_weights
+        if self.sliding_window is not None and not needs_all_scores:
             heads = self._attend_in_blocks(
-                targets, sources, keys_input, source_mask, use_causal_mask, training
+                query, value, key, source_mask, use_causal_mask, training
             )
-            return axes.unfold(self._project_output(targets, heads), query)
+            return self._project_output(query, heads), None
 
-        # If queries and keys share position ids, TensorFlow computes the rotary angles only once.
-        shares_angles = value is query and isinstance(self.position_scheme, RotaryPositions)
-        position_ids = ops.arange(ops.shape(targets)[1]) if shares_angles else None
-        queries = self._project_query(targets, position_ids)
-        keys, values = self.project_key_value(sources, keys_input, position_ids)
-        bias = _add(self._position_bias(queries, keys, use_causal_mask), bias)
+        # In self-attention, queries and keys share the tensor of positions, so that TensorFlow
+        # computes the angles of rotary positions only once.
+        positions = key_positions = None
+        if self.relative_positions is not None:
+            positions, key_positions = _positions(query, value)
+        queries = self._project_query(query, positions)
+        keys, values = self.project_key_value(value, key, key_positions)
+        position_bias = self._position_bias(
+            queries, keys, use_causal_mask, positions, key_positions
+        )
+        bias = _add(position_bias, bias)
         # Do not index with None: LiteRT does not support it if batch and length are unknown.
         padding = None if source_mask is None else ops.expand_dims(source_mask, (1, 2))
         mask = combine(mask, padding)
 
-        fused = not return_attention_scores and self._is_fused(queries, keys, values, training)
+        fused = not return_weights and self._is_fused(queries, keys, values, training)
         # The fused operation creates a causal mask itself if there is no other restriction.
-        unrestricted = mask is None and bias is None and self.sliding_window is None
-        is_square = value is query or targets.shape[1] == sources.shape[1] is not None
-        is_causal = fused and use_causal_mask and unrestricted and is_square
+        is_unrestricted = mask is None and bias is None and self.sliding_window is None
+        is_square = value is query or query.shape[1] == value.shape[1] is not None
+        is_causal = fused and use_causal_mask and is_unrestricted and is_square
         if (use_causal_mask or self.sliding_window is not None) and not is_causal:
-            positions = ops.arange(ops.shape(targets)[1])
-            key_positions = positions
-            if sources is not targets:
-                key_positions = ops.arange(ops.shape(sources)[1])
-            mask = combine(mask, self._position_mask(positions, key_positions, use_causal_mask))
+            mask = combine(mask, self._position_mask(*_positions(query, value), use_causal_mask))
 
+        weights = None
         if fused:
             heads = fused_attention(
                 queries, keys, values, mask, bias, is_causal, self._flash_attention
             )
-            return axes.unfold(self._project_output(targets, heads), query)
-        weights = attention_weights(queries, keys, mask, bias)
-        dropped = self.attention_dropout(weights, training=training)
-        heads = swap_heads(product_of_heads(dropped, values))
-        outputs = axes.unfold(self._project_output(targets, heads), query)
-        if return_attention_scores:
-            return outputs, axes.unfold_scores(weights, query, value)
-        return outputs
-
-    def _check_call(
-        self,
-        query: Tensor,
-        value: Tensor,
-        key: Tensor | None,
-        query_mask: Tensor | None,
-        value_mask: Tensor | None,
-        key_mask: Tensor | None,
-    ) -> None:
-        refuse_ragged("query", query)
-        refuse_ragged("value", value)
-        if len(value.shape) != len(query.shape):
-            raise ConfigError(
-                f"value must have the same rank as query; received query of shape "
-                f"{tuple(query.shape)} and value of shape {tuple(value.shape)}"
-            )
-        if key is not None:
-            refuse_ragged("key", key)
-            check_same_axes("key", key, "value", value)
-        check_width("value", value, self._value_input_width)
-        key_name, keys = ("value", value) if key is None else ("key", key)
-        check_width(key_name, keys, self._key_input_width)
-        check_mask("query_mask", as_mask("query_mask", query_mask), "query", query)
-        check_mask("value_mask", value_mask, "value", value)
-        if key is None:
-            check_mask("key_mask", key_mask, "value", value)
         else:
-            check_mask("key_mask", key_mask, "key", key)
-        check_batch("value", value, "query", query)
+            heads, weights = self._attend_with_softmax(queries, keys, values, mask, bias, training)
+        return self._project_output(query, heads), weights
 
     def _attend_in_blocks(
         self,
-        targets: Tensor,  # (batch, target length, width)
-        sources: Tensor,  # (batch, source length, width)
-        keys_input: Tensor,  # (batch, source length, width)
+        query: Tensor,  # (batch, target length, width)
+        value: Tensor,  # (batch, source length, width)
+        key: Tensor,  # (batch, source length, width)
         source_mask: Tensor | None,  # bool (batch, source length)
         use_causal_mask: bool,
         training: bool | None,
-    ) -> Tensor:
+    ) -> Tensor:  # (batch, target length, num_heads * value_dim)
         """Computes restricted attention in blocks, which are folded into the batch axis.
 
         Each block attends to itself and to the neighboring blocks.
         """
-        batch, length, _ = ops.shape(targets)
+        batch, length, _ = ops.shape(query)
         blocks = divide(
-            self._project(targets, self.query_dense),
-            self._project(keys_input, self.key_dense),
-            self._project(sources, self.value_dense),
+            self._project(query, self.query_dense),
+            self._project(key, self.key_dense),
+            self._project(value, self.value_dense),
             source_mask,
             self.sliding_window,
             use_causal_mask,
-            is_self_attention=sources is targets,
+            is_self_attention=value is query,
         )
         num_rows = batch * blocks.num_blocks
         queries = split_heads(blocks.queries, num_rows, blocks.block_length, self.num_heads)
@@ -440,12 +444,41 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         bias = self._position_bias(
             queries, keys, use_causal_mask, blocks.positions, blocks.key_positions
         )
-        weights = attention_weights(queries, keys, per_head(blocks.mask), bias)
-        weights = self.attention_dropout(weights, training=training)
-        heads = swap_heads(product_of_heads(weights, values))
+        mask = per_head(blocks.mask)
+        heads, _ = self._attend_with_softmax(queries, keys, values, mask, bias, training)
         heads_width = self.num_heads * self._value_width
         heads = ops.reshape(heads, (batch, blocks.num_blocks * blocks.block_length, heads_width))
         return heads[:, :length]
+
+    def _attend_with_softmax(
+        self,
+        queries: Tensor,  # (batch, num_heads, target length, key_dim)
+        keys: Tensor,  # (batch, num_key_value_heads, source length, key_dim)
+        values: Tensor,  # (batch, num_key_value_heads, source length, value_dim)
+        mask: Tensor | None,
+        bias: Tensor | None,
+        training: bool | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the heads (batch, target length, num_heads, value_dim), and the weights."""
+        weights = attention_weights(queries, keys, mask, bias)
+        dropped = self.attention_dropout(weights, training=training)
+        return swap_heads(product_of_heads(dropped, values)), weights
+
+    def _is_fused(
+        self, queries: Tensor, keys: Tensor, values: Tensor, training: bool | None
+    ) -> bool:
+        """Returns whether to use the backend's fused operation, which does not support dropout."""
+        if self.dropout > 0 and training:
+            return False
+        if self._flash_attention is None:
+            return is_fused_faster(queries, keys, values)
+        return self._flash_attention
+
+    @property
+    def _flash_attention(self) -> bool | None:
+        if self.flash_attention is None:
+            return keras.config.is_flash_attention_enabled()
+        return self.flash_attention
 
     def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
         """Returns an empty cache for `step`.
@@ -516,8 +549,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         queries = self._project_query(query, position_ids)
         bias = self._position_bias(queries, key_values.keys, True, position_ids, key_position_ids)
         mask = None if mask is None else per_head(mask)
-        weights = attention_weights(queries, key_values.keys, mask, bias)
-        heads = swap_heads(product_of_heads(weights, key_values.values))
+        heads, _ = self._attend_with_softmax(queries, *key_values, mask, bias, training=False)
         return self._project_output(query, heads)
 
     def step(
@@ -610,7 +642,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         key_position_ids: Tensor | None = None,
     ) -> Tensor | None:
         """Returns the bias of the position scheme; positions default to 0, 1, 2, ..."""
-        if self.relative_positions is None or is_rotary(self.relative_positions):
+        if not self._has_position_bias:
             return None
         if position_ids is None:
             position_ids = ops.arange(ops.shape(queries)[2])
@@ -624,39 +656,6 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         if self.sliding_window is None:
             return causal_mask(positions, key_positions)
         return sliding_window_mask(positions, key_positions, self.sliding_window, use_causal_mask)
-
-    def _is_fused(
-        self, queries: Tensor, keys: Tensor, values: Tensor, training: bool | None
-    ) -> bool:
-        """Returns whether to use the backend's fused operation.
-
-        With `flash_attention=None`, it is used if it supports these tensors and is faster.
-        """
-        if self.dropout > 0 and training:
-            return False
-        if self._flash_attention is not None:
-            return self._flash_attention
-        if keras.backend.backend() == "jax":
-            dtype = keras.backend.standardize_dtype(queries.dtype)
-            lengths = (queries.shape[2], keys.shape[2])
-            # With a mask, the gradient of cuDNN's operation supports only even lengths.
-            even = all(length is not None and length % 2 == 0 for length in lengths)
-            devices = keras.distribution.list_devices()
-            on_gpu = any(device.startswith(("gpu", "cuda")) for device in devices)
-            same_width = keys.shape[-1] == values.shape[-1]
-            return dtype in ("float16", "bfloat16") and even and same_width and on_gpu
-        if keras.backend.backend() == "torch":
-            # For grouped queries, PyTorch copies the keys. On a CPU, this costs more than the fused
-            # operation saves.
-            on_cpu = ops.convert_to_tensor(queries).device.type == "cpu"
-            return queries.shape[1] == keys.shape[1] or not on_cpu
-        return False
-
-    @property
-    def _flash_attention(self) -> bool | None:
-        if self.flash_attention is None:
-            return keras.config.is_flash_attention_enabled()
-        return self.flash_attention
 
     def _project_output(self, query: Tensor, heads: Tensor) -> Tensor:
         """Projects the heads' outputs, (batch, target length, num_heads, value_dim).
@@ -683,7 +682,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
     def compute_output_shape(
         self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None
     ) -> Shape:
-        _check_shapes(query_shape, value_shape, key_shape or value_shape)
+        check_attention_shapes(query_shape, value_shape, key_shape or value_shape)
         return (*query_shape[:-1], *self._output_sizes(query_shape))
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
@@ -724,40 +723,10 @@ def _add(left: Tensor | None, right: Tensor | None) -> Tensor | None:
     return ops.add(left, ops.cast(right, left.dtype))
 
 
-def _sizes(name: str, sizes: Any) -> int | tuple[int, ...] | None:
-    """Checks the argument `output_shape`."""
-    sizes = tuple(sizes) if isinstance(sizes, list) else sizes
-    listed = (sizes,) if isinstance(sizes, int) else sizes
-    is_valid = sizes is None or (_are_ints(listed) and min(listed) > 0)
-    require(is_valid, name, "a positive int, a tuple of them, or None", sizes)
-    return sizes
+def _positions(query: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the positions 0, 1, 2, ... of the query and of the value, the same in self-attention.
 
-
-def _axes(name: str, axes: Any) -> int | tuple[int, ...] | None:
-    """Checks the argument `attention_axes`."""
-    axes = tuple(axes) if isinstance(axes, list) else axes
-    listed = (axes,) if isinstance(axes, int) else axes
-    is_valid = axes is None or _are_ints(listed)
-    require(is_valid, name, "an int, a tuple of ints, or None", axes)
-    return axes
-
-
-def _are_ints(values: Any) -> bool:
-    return isinstance(values, tuple) and bool(values) and {type(value) for value in values} == {int}
-
-
-def _check_shapes(query_shape: Shape, value_shape: Shape, key_shape: Shape) -> None:
-    if len(query_shape) < 3 or query_shape[-1] is None:
-        rule = "(batch, length, d_model), or have more axes between batch and d_model"
-        raise ConfigError(f"query must be {rule}; received query of shape {tuple(query_shape)}")
-    # Shapes may be tuples, lists or shape objects of the backend.
-    if not hasattr(key_shape, "__len__") or [*value_shape[:-1]] != [*key_shape[:-1]]:
-        raise ConfigError(
-            "value and key must be equal in all dimensions but the last; "
-            f"received value of shape {value_shape} and key of shape {key_shape}"
-        )
-    if len(value_shape) != len(query_shape):
-        raise ConfigError(
-            "query and value must have the same rank; received query of shape "
-            f"{tuple(query_shape)} and value of shape {tuple(value_shape)}"
-        )
+    Both are int32 (length,).
+    """
+    positions = ops.arange(ops.shape(query)[1])
+    return positions, positions if value is query else ops.arange(ops.shape(value)[1])

@@ -64,6 +64,32 @@ def product_of_heads(
     return reshape_inferring(product, (batch, num_heads, length, ops.shape(right)[-1]))
 
 
+def is_fused_faster(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
+    """Returns whether the backend's fused operation supports these tensors and is faster."""
+    match keras.backend.backend():
+        case "jax":
+            # cuDNN's operation, on GPUs in half precision. With a mask, its gradient supports only
+            # even lengths.
+            dtype = keras.backend.standardize_dtype(queries.dtype)
+            lengths = (queries.shape[2], keys.shape[2])
+            return (
+                dtype in ("float16", "bfloat16")
+                and all(length is not None and length % 2 == 0 for length in lengths)
+                and keys.shape[-1] == values.shape[-1]
+                and any(
+                    device.startswith(("gpu", "cuda"))
+                    for device in keras.distribution.list_devices()
+                )
+            )
+        case "torch":
+            # For grouped queries, PyTorch copies the keys. On a CPU, this costs more than the fused
+            # operation saves.
+            is_grouped = queries.shape[1] != keys.shape[1]
+            return not is_grouped or ops.convert_to_tensor(queries).device.type != "cpu"
+        case _:
+            return False
+
+
 def fused_attention(
     queries: Tensor,  # (batch, num_heads, target length, key_dim)
     keys: Tensor,  # (batch, num_key_value_heads, source length, key_dim)
