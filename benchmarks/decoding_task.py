@@ -188,7 +188,7 @@ def prepare(
     from keras_transformer.export.servable import export_servable
     from keras_transformer.model_dir.directory import ModelDir
     from keras_transformer.translation import Translator
-    from keras_transformer.translation.compiled_search import SearchShapes
+    from keras_transformer.translation.shapes import SearchShapes
 
     model_dir = ModelDir(model_dir)
     decoding = model_dir.read_config().decoding

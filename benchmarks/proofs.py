@@ -50,8 +50,8 @@ from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.translation import Translator
-from keras_transformer.translation.compiled_search import SearchShapes
 from keras_transformer.translation.graph import TranslationGraph
+from keras_transformer.translation.shapes import SearchShapes
 
 NAMES: list[SignatureName] = [
     "translate",
@@ -181,8 +181,7 @@ def run_round(models: list[pathlib.Path], rng: random.Random) -> Iterator[dict[s
         for model in models:
             other = Translator.load(model, decoding, precision).graph
             assign(translator.graph.weights, other.weights)
-            with other.untied_output():
-                assign(servable.weights, other.weights)
+            assign(servable.weights, other.for_serving().weights)
             weights = tf.train.Checkpoint(servable).write(f"{path}/{model.name}")
             answers = ask(weights, requests)
             outcome = compare(reference, signature, requests, answers, tolerance)

@@ -17,9 +17,9 @@ from keras_transformer.layers import PositionalEmbedding
 from keras_transformer.models.transformer import Transformer, named_weights
 from keras_transformer.tokenizers import Tokenizer, TokenizerPair
 from keras_transformer.translation import Translator
-from keras_transformer.translation.search import Candidates
+from keras_transformer.translation.searched_model import Candidates
 
-from .publishing import PROBES, publish, require_supported, transformer_of, verify_scores
+from .publishing import PROBES, publish, require_exportable, transformer_of, verify_scores
 
 _ACTIVATIONS = {
     "relu": specs.Activation.RELU,
@@ -83,7 +83,7 @@ def _all_pieces(tokenizer: Tokenizer) -> list[str]:
 def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.TransformerSpec:
     config = model.config
     key_dim = config.key_dim or config.d_model // config.num_heads
-    require_supported(
+    require_exportable(
         config,
         "CTranslate2",
         activation=tuple(_ACTIVATIONS),

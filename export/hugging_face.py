@@ -28,7 +28,7 @@ from keras_transformer.tokenizers import (
     Tokenizer,
     TokenizerPair,
 )
-from keras_transformer.tokenizers.normalization import Normalization
+from keras_transformer.tokenizers.normalization import NormalForm
 from keras_transformer.tokenizers.sentencepiece import (
     ESCAPES,
     SPACE,
@@ -38,7 +38,7 @@ from keras_transformer.tokenizers.sentencepiece import (
 )
 from keras_transformer.translation import Translator
 
-from .publishing import PROBES, Facts, publish, require_supported, transformer_of, verify_scores
+from .publishing import PROBES, Facts, publish, require_exportable, transformer_of, verify_scores
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ _DIVIDED = "<(?=/s>|s>|pad>|unk>|0x[0-9A-F]{2}>)"
 _ARCHITECTURES = {"marian": "MarianMTModel", "blenderbot": "BlenderbotForConditionalGeneration"}
 
 
-class _Tokenizers(NamedTuple):
+class _WrittenTokenizers(NamedTuple):
     """The tokenizers of a translator in Hugging Face's format."""
 
     files: dict[str, bytes]  # file contents by name
@@ -112,7 +112,7 @@ def _model_type(config: TransformerConfig) -> Literal["marian", "blenderbot"]:
     width, rest = divmod(config.d_model, config.num_heads)
     # In Hugging Face's classes, the width of a head is always d_model / num_heads.
     key_dims = (None,) if rest else (None, width)
-    require_supported(
+    require_exportable(
         config,
         "Hugging Face",
         activation=ACTIVATIONS,
@@ -160,7 +160,9 @@ def _warn_of_search(translator: Translator) -> None:
         )
 
 
-def _config(config: TransformerConfig, model_type: str, tokenizers: _Tokenizers) -> dict[str, Any]:
+def _config(
+    config: TransformerConfig, model_type: str, tokenizers: _WrittenTokenizers
+) -> dict[str, Any]:
     encoder_layers, decoder_layers = config.depths
     special = tokenizers.special_ids
     values = {
@@ -199,7 +201,7 @@ def _config(config: TransformerConfig, model_type: str, tokenizers: _Tokenizers)
 
 
 def _generation(
-    decoding: DecodingConfig, config: TransformerConfig, tokenizers: _Tokenizers
+    decoding: DecodingConfig, config: TransformerConfig, tokenizers: _WrittenTokenizers
 ) -> dict[str, Any]:
     special = tokenizers.special_ids
     forbidden = {
@@ -230,7 +232,7 @@ def _generation(
     return dict(sorted(settings.items()))
 
 
-def _weights(model: Transformer, tokenizers: _Tokenizers) -> dict[str, np.ndarray]:
+def _weights(model: Transformer, tokenizers: _WrittenTokenizers) -> dict[str, np.ndarray]:
     config = model.config
     weights = {name: _in_their_order(name, variable) for name, variable in named_weights(model)}
     ids = tokenizers.ids
@@ -274,7 +276,7 @@ def _in_their_order(name: str, weight: Tensor) -> np.ndarray:
     return np.take(array, np.argsort(interleaved(array.shape[axis])), axis=axis)
 
 
-def _logits_bias(bias: np.ndarray | None, tokenizers: _Tokenizers) -> np.ndarray:
+def _logits_bias(bias: np.ndarray | None, tokenizers: _WrittenTokenizers) -> np.ndarray:
     ids = list(tokenizers.ids)
     if bias is None:
         return np.zeros(len(ids), "float32")
@@ -345,7 +347,7 @@ def _card(translator: Translator, architecture: str, facts: Facts) -> str:
     return "\n".join(lines)
 
 
-def _tokenizers(tokenizers: TokenizerPair, max_length: int) -> _Tokenizers:
+def _tokenizers(tokenizers: TokenizerPair, max_length: int) -> _WrittenTokenizers:
     """Returns tokenizers in Hugging Face's format.
 
     A SentencePiece model that was trained with this package becomes a tokenizer.json, which works
@@ -380,7 +382,7 @@ def _tokenizers(tokenizers: TokenizerPair, max_length: int) -> _Tokenizers:
         "start": Tokenizer.start_id,
         "end": Tokenizer.end_id,
     }
-    return _Tokenizers(files, list(range(target.vocab_size)), special_ids)
+    return _WrittenTokenizers(files, list(range(target.vocab_size)), special_ids)
 
 
 def _to_json(values: object) -> bytes:
@@ -405,7 +407,7 @@ def _marian_tokenizers(
     source: PretrainedSentencePieceTokenizer,
     target: PretrainedSentencePieceTokenizer,
     max_length: int,
-) -> _Tokenizers:
+) -> _WrittenTokenizers:
     # Both sides use the same id for padding, so their vocabularies must have the same size.
     rule = f"source_vocab_size={source.vocab_size} for Hugging Face"
     require(
@@ -426,7 +428,7 @@ def _marian_tokenizers(
     # and start.
     ids = [Tokenizer.end_id, Tokenizer.unk_id, *range(4, target.vocab_size), Tokenizer.start_id]
     last = len(ids) - 1
-    return _Tokenizers(files, ids, {"pad": last, "unk": 1, "start": last, "end": 0})
+    return _WrittenTokenizers(files, ids, {"pad": last, "unk": 1, "start": last, "end": 0})
 
 
 def _vocabulary_json(tokenizer: PretrainedSentencePieceTokenizer) -> bytes:
@@ -434,7 +436,7 @@ def _vocabulary_json(tokenizer: PretrainedSentencePieceTokenizer) -> bytes:
     return _to_json({piece: token_id for token_id, piece in enumerate(pieces)})
 
 
-def _tokenizer_json(proto: ModelProto, normalization: Normalization) -> dict[str, Any]:
+def _tokenizer_json(proto: ModelProto, normalization: NormalForm) -> dict[str, Any]:
     """Returns a `tokenizers` pipeline that yields the ids and texts of a SentencePieceTokenizer."""
     is_bpe = proto.trainer_spec.model_type == proto.trainer_spec.BPE
     special_pieces = [proto.pieces[token_id].piece for token_id in range(4)]

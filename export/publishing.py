@@ -67,7 +67,7 @@ def transformer_of(translator: Translator) -> Transformer:
     return translator.model
 
 
-def require_supported(
+def require_exportable(
     config: TransformerConfig, format: str, **supported: Collection[object]
 ) -> None:
     """Raises a ConfigError unless a format supports a model's options.

@@ -17,10 +17,10 @@ from keras_transformer.checks import require
 from keras_transformer.config.values import SignatureName, language_of
 from keras_transformer.tensors import Tensor
 from keras_transformer.translation import Translator
-from keras_transformer.translation.compiled_search import SearchShapes
 from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
 from keras_transformer.translation.graph import TranslationGraph
 from keras_transformer.translation.sentences import ABBREVIATIONS
+from keras_transformer.translation.shapes import SearchShapes
 
 from .proof import verify
 from .publishing import Facts, publish
@@ -65,14 +65,12 @@ class Servable(tf.Module):
         super().__init__()
         # Signatures with the same function share a graph.
         chosen = {signature.function: signature for signature in signatures.values()}
-        graph = translator.graph
-        # In this order: the other two read the variables that the first one adds.
-        with graph.untied_output(), graph.choosing_executor(), graph.compiled(shapes):
-            traced = {
-                function: graph_of(signature, graph, with_hidden=True).get_concrete_function()
-                for function, signature in chosen.items()
-            }
-            self.weights = translator.graph.weights
+        graph = translator.graph.for_serving(shapes)
+        traced = {
+            function: graph_of(signature, graph, with_hidden=True).get_concrete_function()
+            for function, signature in chosen.items()
+        }
+        self.weights = graph.weights
         self.functions = {
             name: traced[signature.function] for name, signature in signatures.items()
         }

@@ -18,7 +18,8 @@ from keras_transformer.tensors import Tensor
 from keras_transformer.translation import Translator
 from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
 from keras_transformer.translation.graph import TranslationGraph
-from keras_transformer.translation.search import FoundTokens, Translations
+from keras_transformer.translation.search import TranslationTensors
+from keras_transformer.translation.searched_model import FoundTokens
 
 # Hidden outputs. Their names come after those of all other outputs.
 HIDDEN_SCORES = "~score"
@@ -144,7 +145,7 @@ def _encode(graph: TranslationGraph, text: Texts) -> dict[str, Tensor]:
     return {"embedding": results.vectors, **_source(graph, results.source_lengths)}
 
 
-def _best(graph: TranslationGraph, results: Translations) -> dict[str, Tensor]:
+def _best(graph: TranslationGraph, results: TranslationTensors) -> dict[str, Tensor]:
     return {
         "text": results.texts[:, 0],
         "score": results.scores[:, 0],
@@ -153,7 +154,7 @@ def _best(graph: TranslationGraph, results: Translations) -> dict[str, Tensor]:
     }
 
 
-def _hidden(results: FoundTokens | Translations) -> dict[str, Tensor]:
+def _hidden(results: FoundTokens | TranslationTensors) -> dict[str, Tensor]:
     """Returns the outputs of a search for the proof. Their names come last in sorted order."""
     hidden = {HIDDEN_SCORES: results.scores, HIDDEN_TOKENS: results.token_ids}
     return hidden if results.margins is None else {**hidden, HIDDEN_MARGINS: results.margins}

@@ -15,7 +15,8 @@ from google.protobuf.message import DecodeError
 from keras_transformer.config.values import SignatureName
 from keras_transformer.errors import InvalidFileError
 from keras_transformer.translation import Translator
-from keras_transformer.translation.compiled_search import SearchShapes, num_places
+from keras_transformer.translation.compiled_search import num_places
+from keras_transformer.translation.shapes import SearchShapes
 
 from .signatures import Signature
 

@@ -29,12 +29,12 @@ def main() -> None:
     import tensorflow as tf
 
     from keras_transformer.training.recipe import load_recipe
-    from keras_transformer.training.step.model import build_training_model
+    from keras_transformer.training.step.model import build_training_step
 
     settings = [f"model.{name}={value}" for name, value in SIZES.items()]
     settings += [f"tokenizer.vocab_size={_VOCAB_SIZE}", "training.precision=float32"]
     config = load_recipe(None, settings)
-    model = build_training_model(config.model, config.training, strategy)
+    model = build_training_step(config.model, config.training, strategy)
     random = np.random.default_rng(0)
     shape = (3, rows // strategy.num_replicas_in_sync, LENGTH)
     source, target, labels = random.integers(4, _VOCAB_SIZE, shape, "int32")

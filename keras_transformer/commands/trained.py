@@ -20,7 +20,7 @@ from ..runtime.progress import ProgressBar
 if TYPE_CHECKING:
     from ..model_dir import ModelDir
     from ..translation import Sampling, Translator
-    from ..translation.compiled_search import SearchShapes
+    from ..translation.shapes import SearchShapes
 
 Item = TypeVar("Item")
 
@@ -184,7 +184,7 @@ def load_translator(trained: Trained, language: str | None = None) -> "Translato
 
 def search_shapes_of(options: argparse.Namespace) -> "SearchShapes | None":
     """Returns the shapes of the compiled search, or None without `--compile`."""
-    from ..translation.compiled_search import SearchShapes
+    from ..translation.shapes import SearchShapes
 
     if not options.compile:
         return None

@@ -45,7 +45,7 @@ from .trained import (
 )
 
 if TYPE_CHECKING:
-    from ..serving.server import RestApi, Signature
+    from ..serving.server import RestApi, ServedFunction
     from ..tensors import Tensor
     from ..translation import Translator
 
@@ -343,16 +343,16 @@ def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
     from keras_transformer.export.signatures import signatures_of
     from keras_transformer.export.warmup import requests_that_compile
 
-    from ..serving.server import RestApi, Signature
+    from ..serving.server import RestApi, ServedFunction
 
     shapes = search_shapes_of(options)
     if shapes is not None:
         shapes = shapes.up_to(translator.model.config.max_length)
-        translator.graph.compile_search(shapes)
+        translator.compile_search(*shapes)
     known = signatures_of(translator)
     # Signatures are traced at the first request.
-    signatures: dict[str, Signature] = {
-        key: Signature(signature.inputs, graph_of(signature, translator.graph))
+    signatures: dict[str, ServedFunction] = {
+        key: ServedFunction(signature.inputs, graph_of(signature, translator.graph))
         for key, signature in known.items()
     }
     if shapes is not None:
@@ -362,7 +362,8 @@ def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
 
 
 def _compile(
-    signatures: Mapping[str, "Signature"], requests: Sequence[tuple[str, Mapping[str, "Tensor"]]]
+    signatures: Mapping[str, "ServedFunction"],
+    requests: Sequence[tuple[str, Mapping[str, "Tensor"]]],
 ) -> None:
     """Compiles the search by sending a request for every shape to its signature."""
     with ProgressBar("compiling the search", "requests", len(requests)) as bar:

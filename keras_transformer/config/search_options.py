@@ -45,7 +45,7 @@ def most_new_tokens(name: str, value: Any) -> Any:
     return positive_int(name, value, at_most=MAX_TOKENS)
 
 
-def fewest_new_tokens(name: str, value: Any) -> Any:
+def number_of_tokens(name: str, value: Any) -> Any:
     return non_negative_int(name, value, at_most=MAX_TOKENS)
 
 

@@ -144,11 +144,11 @@ class DecodingConfig:
 
     beam_size: int = checked(4, search_options.beam_size)
     length_penalty: float = checked(0.6, search_options.length_penalty)
-    max_extra_tokens: int = checked(50, search_options.fewest_new_tokens)
+    max_extra_tokens: int = checked(50, search_options.number_of_tokens)
     forbidden_tokens: str = checked("none", one_of, choices=("none", "special", "unknown"))
     no_repeat_ngram_size: int = checked(0, search_options.no_repeat_ngram_size)
     repetition_penalty: float = checked(1.0, search_options.repetition_penalty)
-    min_length: int = checked(0, search_options.fewest_new_tokens)
+    min_length: int = checked(0, search_options.number_of_tokens)
     shortlist: bool = checked(False, boolean)
     tag: str | None = checked(None, tag, optional=True)
     placeholders: bool = checked(False, boolean)

@@ -90,7 +90,7 @@ class Constraints(NamedTuple):
             search_options.repetition_penalty("repetition_penalty", self.repetition_penalty)
         search_options.no_repeat_ngram_size("no_repeat_ngram_size", self.no_repeat_ngram_size)
         if not ops.is_tensor(self.min_length):
-            search_options.fewest_new_tokens("min_length", self.min_length)
+            search_options.number_of_tokens("min_length", self.min_length)
         processor = self.logits_processor
         is_function = processor is None or callable(processor)
         require(is_function, "logits_processor", "a function or None", processor)

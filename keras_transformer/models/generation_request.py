@@ -105,7 +105,7 @@ def make_request(
         no_repeat_ngram_size=search_options.no_repeat_ngram_size(
             "no_repeat_ngram_size", no_repeat_ngram_size
         ),
-        min_length=search_options.fewest_new_tokens("min_new_tokens", min_new_tokens),
+        min_length=search_options.number_of_tokens("min_new_tokens", min_new_tokens),
         forbidden_ids=forbidden_ids,
         logits_processor=logits_processor,
     )

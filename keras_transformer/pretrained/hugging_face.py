@@ -25,9 +25,9 @@ from ..tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair
 from ..tokenizers.sentencepiece import parse_model
 from .pretrained_model import (
     MAX_VOCABULARY_BYTES,
+    ForeignTokenizers,
     PretrainedModel,
     TokenizerAndRows,
-    Tokenizers,
     array_name,
     as_weight,
     interleaved,
@@ -239,7 +239,7 @@ def _keep_biases(weights: dict[str, np.ndarray], pattern: str) -> bool:
 
 def _tokenizers(
     folder: pathlib.Path, options: Mapping[str, object], sizes: tuple[int, int]
-) -> Tokenizers:
+) -> ForeignTokenizers:
     if (folder / "tokenizer.model").is_file():
         return _trained_tokenizers(folder / "tokenizer.model", sizes)
     with reading(folder / "config.json"):
@@ -261,10 +261,10 @@ def _tokenizers(
     source = read_side("source.spm", source_path, sizes[0])
     target = read_side("target.spm", target_path, sizes[1])
     with reading(folder / "config.json"):
-        return Tokenizers.of(source, target)
+        return ForeignTokenizers.of(source, target)
 
 
-def _trained_tokenizers(path: pathlib.Path, sizes: tuple[int, int]) -> Tokenizers:
+def _trained_tokenizers(path: pathlib.Path, sizes: tuple[int, int]) -> ForeignTokenizers:
     """Reads a shared tokenizer that was trained with this package."""
     content = read_bytes(path)
     with reading(path):
@@ -283,10 +283,10 @@ def _trained_tokenizers(path: pathlib.Path, sizes: tuple[int, int]) -> Tokenizer
         is_bpe = proto.trainer_spec.model_type == proto.trainer_spec.BPE
         config = TokenizerConfig("bpe" if is_bpe else "unigram", tokenizer.vocab_size)
     rows = range(tokenizer.vocab_size)
-    return Tokenizers(config, TokenizerPair.of(tokenizer), rows, rows)
+    return ForeignTokenizers(config, TokenizerPair.of(tokenizer), rows, rows)
 
 
-def _decoding(path: pathlib.Path, tokenizers: Tokenizers) -> DecodingConfig:
+def _decoding(path: pathlib.Path, tokenizers: ForeignTokenizers) -> DecodingConfig:
     settings = _read_json(path) if path.is_file() else {}
     with reading(path):
         beam_size = option(settings, "num_beams", int, 1)
@@ -304,7 +304,7 @@ def _decoding(path: pathlib.Path, tokenizers: Tokenizers) -> DecodingConfig:
 
 
 def _forbidden_tokens(
-    bad_words: object, tokenizers: Tokenizers
+    bad_words: object, tokenizers: ForeignTokenizers
 ) -> Literal["none", "special", "unknown"]:
     if isinstance(bad_words, list) and [tokenizers.target_rows[Tokenizer.unk_id]] in bad_words:
         return "unknown"

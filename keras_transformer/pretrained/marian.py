@@ -18,9 +18,9 @@ from ..model_dir.files import UNREADABLE
 from ..tokenizers import TokenizerPair
 from ..tokenizers.sentencepiece import parse_model
 from .pretrained_model import (
+    ForeignTokenizers,
     PretrainedModel,
     TokenizerAndRows,
-    Tokenizers,
     array_name,
     as_weight,
     option,
@@ -95,7 +95,7 @@ def read(folder: pathlib.Path) -> PretrainedModel:
     source = _read_tokenizer(folder / "source.spm", vocabularies[0], source_size)
     target = _read_tokenizer(folder / "target.spm", vocabularies[1], target_size)
     with reading(path):
-        tokenizers = Tokenizers.of(source, target)
+        tokenizers = ForeignTokenizers.of(source, target)
         if "source_embedding" not in weights and tokenizers.source_rows != tokenizers.target_rows:
             # Source and target share an embedding, but their ids belong to different pieces.
             weights["source_embedding"] = weights["target_embedding"]

@@ -149,7 +149,7 @@ def array_name(filename: str) -> str:
     return name
 
 
-class Tokenizers(NamedTuple):
+class ForeignTokenizers(NamedTuple):
     """Tokenizers of a folder, with the rows of `PretrainedModel`."""
 
     config: TokenizerConfig
@@ -158,7 +158,7 @@ class Tokenizers(NamedTuple):
     target_rows: Sequence[int | None]
 
     @classmethod
-    def of(cls, source: TokenizerAndRows, target: TokenizerAndRows) -> "Tokenizers":
+    def of(cls, source: TokenizerAndRows, target: TokenizerAndRows) -> "ForeignTokenizers":
         """Combines the tokenizers of both languages. Equal tokenizers become the same object."""
         source_tokenizer, source_rows = source
         target_tokenizer, target_rows = target

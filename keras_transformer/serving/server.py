@@ -96,8 +96,8 @@ class _Queue:
             self._places.release()
 
 
-class Signature(NamedTuple):
-    """Signature of a SavedModel: inputs by name, and a function that returns outputs by name."""
+class ServedFunction(NamedTuple):
+    """A signature that is served: inputs by name, and a function that returns outputs by name."""
 
     inputs: Mapping[str, tf.TensorSpec]
     function: Callable[..., Mapping[str, Tensor]]
@@ -114,7 +114,7 @@ class RestApi(NamedTuple):
     """
 
     name: str
-    signatures: Mapping[str, Signature]
+    signatures: Mapping[str, ServedFunction]
     max_rows: int = MAX_ROWS
     version: int = 1
 
@@ -293,7 +293,7 @@ def load_servable(path: str | os.PathLike[str]) -> RestApi:
     try:
         functions = tf.saved_model.load(str(folder)).signatures
         signatures = {
-            name: Signature(functions[name].structured_input_signature[1], functions[name])
+            name: ServedFunction(functions[name].structured_input_signature[1], functions[name])
             for name in functions
         }
     except MemoryError:
@@ -306,7 +306,7 @@ def load_servable(path: str | os.PathLike[str]) -> RestApi:
     return RestApi(folder.parent.name, signatures, version=int(folder.name))
 
 
-def _check_signatures(folder: pathlib.Path, signatures: Mapping[str, Signature]) -> None:
+def _check_signatures(folder: pathlib.Path, signatures: Mapping[str, ServedFunction]) -> None:
     """Raises an InvalidFileError unless all signatures accept rows of text or integers."""
     if not signatures:
         raise InvalidFileError(f"{folder}: the SavedModel has no signatures")

@@ -9,7 +9,7 @@ from ..model_dir.files import require_undamaged
 from ..runtime.packages import missing_packages_named
 
 with missing_packages_named():
-    from .normalization import Normalization
+    from .normalization import NormalForm
     from .sentencepiece import PretrainedSentencePieceTokenizer, SentencePieceTokenizer
     from .tokenizer import MAX_FILE_BYTES, Tokenizer, TokenizerPair, WordPieceTokenizer
 
@@ -32,7 +32,7 @@ _CLASSES: dict[str, type[Tokenizer]] = {
 
 
 def load_tokenizers(
-    directory: str | os.PathLike[str], config: TokenizerConfig, normalization: Normalization
+    directory: str | os.PathLike[str], config: TokenizerConfig, normalization: NormalForm
 ) -> TokenizerPair:
     """Loads the tokenizers of both languages from a model directory.
 

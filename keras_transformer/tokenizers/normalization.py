@@ -8,7 +8,7 @@ import tensorflow_text as tf_text
 from ..tensors import Tensor
 
 # Values of `data.normalize`. "none" leaves text unchanged.
-Normalization = Literal["none", "nfc", "nfkc"]
+NormalForm = Literal["none", "nfc", "nfkc"]
 
 # Maximum factor by which normalization reduces the number of bytes. NFKC turns a mathematical
 # letter of four bytes into a plain letter of one byte. The maximum for NFC is three, for Korean
@@ -16,7 +16,7 @@ Normalization = Literal["none", "nfc", "nfkc"]
 LARGEST_SHRINKAGE = 4
 
 
-def normalize_text(text: str, normalization: Normalization) -> str:
+def normalize_text(text: str, normalization: NormalForm) -> str:
     """Applies Unicode normalization to a text."""
     if normalization == "none":
         return text
@@ -24,7 +24,7 @@ def normalize_text(text: str, normalization: Normalization) -> str:
 
 
 def normalize_texts(
-    texts: Annotated[Tensor, "string, of any shape"], normalization: Normalization
+    texts: Annotated[Tensor, "string, of any shape"], normalization: NormalForm
 ) -> Tensor:
     """Applies Unicode normalization to texts, which must be valid UTF-8, inside the graph."""
     if normalization == "none":

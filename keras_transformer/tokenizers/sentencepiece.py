@@ -28,7 +28,7 @@ from ..errors import ConfigError
 from ..model_dir.files import read_limited
 from ..runtime.standard_streams import silenced
 from ..tensors import Tensor
-from .normalization import Normalization
+from .normalization import NormalForm
 from .tokenizer import MAX_FILE_BYTES, NUM_PLACEHOLDERS, Tokenizer
 
 # SentencePiece writes a space as U+2581 and reads every U+2581 as a space. U+2581 in a text is
@@ -105,7 +105,7 @@ class SentencePieceTokenizer(Tokenizer):
     placeholder_pieces = tuple(f"{{ph{number}}}" for number in range(1, NUM_PLACEHOLDERS + 1))
     term_pieces = ("{term}", "{translation}", "{/term}")
 
-    def __init__(self, model: bytes, normalization: Normalization = "none") -> None:
+    def __init__(self, model: bytes, normalization: NormalForm = "none") -> None:
         proto = parse_model(model)
         reserved = [
             piece.piece if piece.type == SentencePiece.CONTROL else "" for piece in proto.pieces
@@ -136,7 +136,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @classmethod
     def with_placeholders(
-        cls, model: bytes, terms: bool = False, normalization: Normalization = "none"
+        cls, model: bytes, terms: bool = False, normalization: NormalForm = "none"
     ) -> "SentencePieceTokenizer":
         """Creates a tokenizer from a model file, and adds placeholders to the vocabulary.
 
@@ -153,7 +153,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], normalization: Normalization = "none"
+        cls, path: str | os.PathLike[str], normalization: NormalForm = "none"
     ) -> "SentencePieceTokenizer":
         return cls(read_limited(path, MAX_FILE_BYTES), normalization)
 
@@ -175,7 +175,7 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
     filename = "sentencepiece.model"
     special_pieces = ("<pad>", "<unk>", "<start>", "</s>")
 
-    def __init__(self, model: bytes, normalization: Normalization = "none") -> None:
+    def __init__(self, model: bytes, normalization: NormalForm = "none") -> None:
         proto = parse_model(model)
         vocab_size = proto.trainer_spec.vocab_size
         num_pieces = len(proto.pieces)
@@ -214,7 +214,7 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], normalization: Normalization = "none"
+        cls, path: str | os.PathLike[str], normalization: NormalForm = "none"
     ) -> "PretrainedSentencePieceTokenizer":
         return cls(read_limited(path, MAX_FILE_BYTES), normalization)
 

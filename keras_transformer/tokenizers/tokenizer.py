@@ -14,7 +14,7 @@ from ..config.values import is_tag
 from ..errors import ConfigError
 from ..model_dir.files import read_limited, replacing_with_checksum
 from ..tensors import Tensor
-from .normalization import LARGEST_SHRINKAGE, Normalization, normalize_texts
+from .normalization import LARGEST_SHRINKAGE, NormalForm, normalize_texts
 
 # Three times the size of a vocabulary or SentencePiece model with a million pieces.
 MAX_FILE_BYTES = 64 * 2**20
@@ -70,7 +70,7 @@ class Tokenizer(tf.Module):
         reserved: Sequence[str],
         file_content: bytes,
         bytes_per_token: int,
-        normalization: Normalization = "none",
+        normalization: NormalForm = "none",
     ) -> None:
         super().__init__()
         self.vocab_size = len(reserved)
@@ -187,9 +187,7 @@ class Tokenizer(tf.Module):
         return (f"source.{cls.filename}", f"target.{cls.filename}")
 
     @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], normalization: Normalization = "none"
-    ) -> "Tokenizer":
+    def load(cls, path: str | os.PathLike[str], normalization: NormalForm = "none") -> "Tokenizer":
         """Loads a tokenizer from a file that `save` has written."""
         raise NotImplementedError
 
@@ -225,7 +223,7 @@ class WordPieceTokenizer(Tokenizer):
     term_pieces = ("[TERM]", "[TRANSLATION]", "[/TERM]")
     space_in_front = space_behind = " "
 
-    def __init__(self, vocabulary: Sequence[str], normalization: Normalization = "none") -> None:
+    def __init__(self, vocabulary: Sequence[str], normalization: NormalForm = "none") -> None:
         special = tuple(vocabulary[:4])
         rule = f"a list that begins with {', '.join(self.special_pieces)}"
         require(special == self.special_pieces, "vocabulary", rule, special)
@@ -255,7 +253,7 @@ class WordPieceTokenizer(Tokenizer):
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], normalization: Normalization = "none"
+        cls, path: str | os.PathLike[str], normalization: NormalForm = "none"
     ) -> "WordPieceTokenizer":
         # `splitlines()` would also split at characters that a piece may contain.
         text = read_limited(path, MAX_FILE_BYTES).decode()

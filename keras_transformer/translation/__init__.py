@@ -3,7 +3,7 @@
 from ..runtime.packages import missing_packages_named
 
 with missing_packages_named():
-    from .search import Sampling
+    from .searched_model import Sampling
     from .translator import Translator
 
 __all__ = ["Sampling", "Translator"]

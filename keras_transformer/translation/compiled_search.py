@@ -8,28 +8,20 @@ uses the plain search.
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable
+from typing import Annotated, Any, cast
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from ..checks import integer, require
 from ..decoding import Growth, Step
 from ..tensors import Tensor, last_size
 from ..tokenizers import Tokenizer
-from .executor import PackedTensors, only_if
-from .search import (
-    MIN_TEXTS_PER_BATCH,
-    POSITIONS_PER_BATCH,
-    Candidates,
-    SearchedModel,
-    Sources,
-    TokensAndScores,
-    constraints_of,
-    search_hypotheses,
-)
+from .executor import CompiledFunctions, PackedTensors, only_if
+from .plain_search import constraints_of, search_hypotheses
+from .searched_model import Candidates, SearchedModel, SearchRequest, TokensAndScores
+from .shapes import POSITIONS_PER_BATCH
 
 # A compiled search has room for all candidates of this many different source tokens.
 _MIN_SOURCE_TOKENS = 4
@@ -38,248 +30,168 @@ _MOST_ADDED = 4096
 # Greater than any size.
 _NO_SIZE = 2**30
 
-PlainSearch = Callable[[], TokensAndScores]
 
+def search_compiled(
+    searched: SearchedModel,
+    request: SearchRequest,
+    rows: Annotated[Tensor, "int32 (n,)"],
+    weights: PackedTensors,
+    otherwise: Callable[[], TokensAndScores],
+) -> TokensAndScores:
+    """Searches for the translations of a batch: these rows of the request.
 
-class SearchShapes(NamedTuple):
-    """Shapes of compiled searches: all combinations of lengths and batch sizes.
-
-    Attributes:
-        lengths: numbers of tokens in the longest source of a batch, including its end token.
-        batch_sizes: numbers of texts in a batch. Single texts benefit most: a plain search of a
-            large batch launches few operations per text, and drops finished texts.
-    """
-
-    lengths: tuple[int, ...] = (16, 24, 32, 48, 64)
-    batch_sizes: tuple[int, ...] = (1,)
-
-    def up_to(self, max_length: int) -> "SearchShapes":
-        """Checks the sizes, and returns sorted shapes for sources of at most `max_length` tokens.
-
-        Raises:
-            ConfigError: If a size is not positive, or a batch size is more than 16.
-        """
-        for name, sizes, at_most in (
-            ("lengths", self.lengths, None),
-            ("batch_sizes", self.batch_sizes, MIN_TEXTS_PER_BATCH),
-        ):
-            require(len(sizes) > 0, name, "at least one size", list(sizes))
-            for place, size in enumerate(sizes):
-                integer(f"{name}[{place}]", size, at_least=1, at_most=at_most)
-        lengths = {min(length, max_length) for length in self.lengths}
-        return SearchShapes(tuple(sorted(lengths)), tuple(sorted(set(self.batch_sizes))))
-
-
-class CompiledSearch:
-    """Compiled search for batches that fit a shape.
-
-    The signatures of a SavedModel share a function for every combination of `n_best` and inputs.
-    TensorFlow compiles the function once for every shape.
+    If the batch fits no compiled shape, or there are no rows, it returns `otherwise()`.
 
     Args:
         searched: model and search settings.
-        variables: variables that the model reads. The compiled function takes their values as
-            arguments, so that several searches can run in parallel.
-        shapes: shapes to compile.
+        request: the request.
+        rows: rows of the batch.
+        weights: values of `searched.variables`.
+        otherwise: function that searches in another way. It runs inside `only_if`.
     """
+    functions = cast(CompiledFunctions, searched.compiled_functions)
+    lengths = tf.constant(functions.shapes.lengths, tf.int32)
+    batch_sizes = tf.constant(functions.shapes.batch_sizes, tf.int32)
 
-    def __init__(
-        self,
-        searched: SearchedModel,
-        variables: Sequence[keras.Variable],
-        shapes: SearchShapes,
-    ) -> None:
-        self._searched = searched
-        self._variables = list(variables)
-        self.shapes = shapes
-        self._functions: dict[tuple[object, ...], Callable[..., TokensAndScores]] = {}
+    def search_inputs(inputs: dict[str, Tensor]) -> TokensAndScores:
+        return _search_inputs(searched, request.n_best, inputs)
 
-    def with_fallback(
-        self,
-        source: Sources,
-        max_lengths: Annotated[Tensor, "int32 (batch,)"],
-        n_best: int,
-        placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None,
-        width: Tensor,
-    ) -> Callable[[PlainSearch, Tensor], TokensAndScores]:
-        """Returns a function that runs the compiled search, or a plain search if no shape fits.
+    num_rows = tf.size(rows)
+    batch = _smallest(batch_sizes, batch_sizes >= num_rows)
+    # A batch that fills less than half of a shape is faster in the plain search. If a batch
+    # has more texts than any shape, its size is _NO_SIZE, which fails this test too.
+    fits = batch <= 2 * num_rows
+    # _NO_SIZE would overflow in the products below.
+    batch = tf.where(fits, batch, num_rows)
+    source_ids = tf.gather(request.source, rows).to_tensor()
+    limits = tf.gather(request.max_lengths, rows)
+    # Placeholders may raise a limit above the maximum length of a compiled search.
+    most_tokens = searched.most_tokens_of(lengths)
+    suffices = (lengths >= tf.shape(source_ids)[1]) & (most_tokens >= tf.reduce_max(limits))
+    # Requests that fill a larger shape are divided, so warm-up requests cannot compile it.
+    suffices &= (batch == 1) | (batch * most_tokens <= POSITIONS_PER_BATCH)
+    candidates = None
+    if searched.candidates is not None:
+        candidates = searched.candidates.of(source_ids, None)
+        suffices &= num_places(searched.candidates, batch * lengths) >= tf.size(candidates)
+    fits &= tf.reduce_any(suffices)
+    length = _smallest(lengths, suffices)
 
-        The function accepts a plain search, which it calls without arguments inside `only_if`, and
-        the rows of a batch, int32 (n,). Both searches return tokens, padded to `width`, and scores.
-        Without rows, it runs the plain search, and `search_tokens` uses this for several texts.
-
-        Args:
-            source: see `search_tokens`, also for `max_lengths`, `n_best` and `placeholders`.
-            width: int32 (). Length to which the tokens of all batches are padded.
-        """
-        searched = self._searched
-        lengths = tf.constant(self.shapes.lengths, tf.int32)
-        batch_sizes = tf.constant(self.shapes.batch_sizes, tf.int32)
-        weights = PackedTensors([variable.value for variable in self._variables])
-
-        def search_batch(plain: PlainSearch, rows: Tensor) -> TokensAndScores:
-            num_rows = tf.size(rows)
-            batch = _smallest(batch_sizes, batch_sizes >= num_rows)
-            # A batch that fills less than half of a shape is faster in the plain search. If a batch
-            # has more texts than any shape, its size is _NO_SIZE, which fails this test too.
-            fits = batch <= 2 * num_rows
-            # _NO_SIZE would overflow in the products below.
-            batch = tf.where(fits, batch, num_rows)
-            source_ids = tf.gather(source, rows).to_tensor()
-            limits = tf.gather(max_lengths, rows)
-            # Placeholders may raise a limit above the maximum length of a compiled search.
-            most_tokens = searched.most_tokens_of(lengths)
-            suffices = (lengths >= tf.shape(source_ids)[1]) & (most_tokens >= tf.reduce_max(limits))
-            # Requests that fill a larger shape are divided, so warm-up requests cannot compile it.
-            suffices &= (batch == 1) | (batch * most_tokens <= POSITIONS_PER_BATCH)
-            candidates = None
-            if searched.candidates is not None:
-                candidates = searched.candidates.of(source_ids, None)
-                suffices &= num_places(searched.candidates, batch * lengths) >= tf.size(candidates)
-            fits &= tf.reduce_any(suffices)
-            length = _smallest(lengths, suffices)
-
-            def compiled() -> TokensAndScores:
-                missing = batch - num_rows
-                inputs = {
-                    "source": tf.pad(
-                        source_ids, [[0, missing], [0, length - tf.shape(source_ids)[1]]]
-                    ),
-                    # Padding rows have a limit of 0, so they are finished before the first step.
-                    "max_lengths": tf.pad(limits, [[0, missing]]),
-                }
-                if placeholders is not None:
-                    inputs["placeholders"] = tf.pad(
-                        tf.gather(placeholders, rows), [[0, missing], [0, 0]]
-                    )
-                if searched.candidates is not None and candidates is not None:
-                    inputs["candidates"] = self._with_fillers(
-                        candidates, num_places(searched.candidates, batch * length)
-                    )
-                    inputs["num_candidates"] = tf.size(candidates)
-                token_ids, scores = self._function(n_best, inputs)(inputs, weights.unpack())
-                token_ids = token_ids[:num_rows, :, :width]
-                room = width - tf.shape(token_ids)[2]
-                return tf.pad(token_ids, [[0, 0], [0, 0], [0, room]]), scores[:num_rows]
-
-            def nothing() -> TokensAndScores:
-                return tf.zeros([num_rows, n_best, width], tf.int32), tf.zeros([num_rows, n_best])
-
-            def plain_with_weights() -> TokensAndScores:
-                values = list(zip(self._variables, weights.unpack(), strict=True))
-                with keras.StatelessScope(state_mapping=values):
-                    return plain()
-
-            # A compiled search is a single operation, which may be in a condition. The plain search
-            # must not be in one, see `only_if`.
-            return only_if(~fits, plain_with_weights, tf.cond(fits, compiled, nothing))
-
-        return search_batch
-
-    @property
-    def _num_placeholders(self) -> int:
-        """The number of placeholders, which are the last candidates."""
-        candidates = self._searched.candidates
-        return 0 if candidates is None else candidates.num_also
-
-    def _with_fillers(self, candidates: Tensor, num_places: Tensor) -> Tensor:
-        """Pads candidates to the size of a compiled search, with fillers before placeholders.
-
-        A filler repeats the preceding candidate. `Constraints` looks up a token by its first
-        position in the ascending list, which is still correct.
-        """
-        missing = num_places - tf.size(candidates)
-        places = tf.range(num_places)
-        first_filler = tf.size(candidates) - self._num_placeholders
-        return tf.gather(
-            candidates,
-            tf.where(places < first_filler, places, tf.maximum(places - missing, first_filler - 1)),
-        )
-
-    def _function(self, n_best: int, inputs: dict[str, Tensor]) -> Callable[..., TokensAndScores]:
-        key = (n_best, tuple(inputs))
-        if key not in self._functions:
-            specs = {
-                name: tf.TensorSpec([None] * tensor.shape.rank, tensor.dtype)
-                for name, tensor in inputs.items()
-            }
-            if "placeholders" in inputs:
-                num_placeholders = inputs["placeholders"].shape[1]
-                specs["placeholders"] = tf.TensorSpec([None, num_placeholders], tf.bool)
-            weights = [
-                tf.TensorSpec(variable.shape, variable.dtype) for variable in self._variables
-            ]
-            self._functions[key] = tf.function(
-                lambda inputs, weights: self._search(n_best, inputs, weights),
-                input_signature=[specs, weights],
-                autograph=False,
-                jit_compile=True,
+    def compiled() -> TokensAndScores:
+        missing = batch - num_rows
+        inputs = {
+            "source": tf.pad(source_ids, [[0, missing], [0, length - tf.shape(source_ids)[1]]]),
+            # Padding rows have a limit of 0, so they are finished before the first step.
+            "max_lengths": tf.pad(limits, [[0, missing]]),
+        }
+        if request.placeholders is not None:
+            inputs["placeholders"] = tf.pad(
+                tf.gather(request.placeholders, rows), [[0, missing], [0, 0]]
             )
-        return self._functions[key]
-
-    def _search(
-        self, n_best: int, inputs: dict[str, Tensor], weights: Sequence[Tensor]
-    ) -> TokensAndScores:
-        """Searches in a graph whose shapes are all known when it is compiled.
-
-        Search settings are constants of the graph, and sequences that are finished stay in it. With
-        candidates, the search computes with their places in the list, and fillers have logits of
-        -inf.
-        """
-        searched = self._searched
-        candidates = inputs.get("candidates")
-        options: dict[str, Any] = {}
-        if candidates is not None:
-            options["candidates"] = candidates
-        if searched.output_projection is not None:
-            options["output_projection"] = searched.output_projection
-        length = tf.shape(inputs["source"])[1]
-        max_length = searched.most_tokens_of(length)
-
-        def start(num_steps: Tensor) -> tuple[Step[Any], Any]:
-            return searched.model.start_decoding(
-                inputs["source"], searched.decoding.beam_size, max_length=num_steps, **options
+        if searched.candidates is not None and candidates is not None:
+            inputs["candidates"] = _with_fillers(
+                searched, candidates, num_places(searched.candidates, batch * length)
             )
+            inputs["num_candidates"] = tf.size(candidates)
+        token_ids, scores = functions.call(request.n_best, search_inputs, inputs, weights.unpack())
+        token_ids = token_ids[:num_rows, :, : request.width]
+        room = request.width - tf.shape(token_ids)[2]
+        return tf.pad(token_ids, [[0, 0], [0, 0], [0, room]]), scores[:num_rows]
 
-        values = list(zip(self._variables, weights, strict=True))
+    def nothing() -> TokensAndScores:
+        token_ids = tf.zeros([num_rows, request.n_best, request.width], tf.int32)
+        return token_ids, tf.zeros([num_rows, request.n_best])
+
+    def otherwise_with_weights() -> TokensAndScores:
+        values = list(zip(searched.variables, weights.unpack(), strict=True))
         with keras.StatelessScope(state_mapping=values):
-            # Few translations are much longer than their sources, so start with a small state. XLA
-            # merges the equal computations of both states.
-            num_first_steps = tf.minimum(length, max_length)
-            step, state = start(num_first_steps)
-            _, full_state = start(max_length)
-            if candidates is not None:
-                step = self._forbid_fillers(step, inputs)
-            hypotheses = search_hypotheses(
-                searched.decoding,
-                step,
-                state,
-                inputs["max_lengths"],
-                n_best,
-                max_length=max_length,
-                start_id=Tokenizer.start_id,
-                end_id=Tokenizer.end_id,
-                constraints=constraints_of(
-                    searched.decoding, inputs.get("placeholders"), candidates
-                ),
-                growth=Growth(num_first_steps, functools.partial(_with_values_of, full_state)),
-            )
-        return hypotheses.token_ids, hypotheses.scores
+            return otherwise()
 
-    def _forbid_fillers(self, step: Any, inputs: dict[str, Tensor]) -> Any:
-        """Returns a step function that masks the logits of fillers."""
-        num_places = last_size(inputs["candidates"])
-        places = tf.range(num_places)
-        is_filler = (places >= inputs["num_candidates"] - self._num_placeholders) & (
-            places < num_places - self._num_placeholders
+    # A compiled search is a single operation, which may be in a condition. The plain search
+    # must not be in one, see `only_if`.
+    return only_if(~fits, otherwise_with_weights, tf.cond(fits, compiled, nothing))
+
+
+def _search_inputs(
+    searched: SearchedModel, n_best: int, inputs: dict[str, Tensor]
+) -> TokensAndScores:
+    """Searches in a graph whose shapes are all known when it is compiled.
+
+    Search settings are constants of the graph, and sequences that are finished stay in it. With
+    candidates, the search computes with their places in the list, and fillers have logits of
+    -inf.
+    """
+    candidates = inputs.get("candidates")
+    options: dict[str, Any] = {}
+    if candidates is not None:
+        options["candidates"] = candidates
+    if searched.output_projection is not None:
+        options["output_projection"] = searched.output_projection
+    length = tf.shape(inputs["source"])[1]
+    max_length = searched.most_tokens_of(length)
+
+    def start(num_steps: Tensor) -> tuple[Step[Any], Any]:
+        return searched.model.start_decoding(
+            inputs["source"], searched.decoding.beam_size, max_length=num_steps, **options
         )
-        forbidden = tf.where(is_filler, np.float32(-np.inf), 0.0)
 
-        def masked(*arguments: Any) -> tuple[Tensor, Any]:
-            logits, state = step(*arguments)
-            return logits + tf.cast(forbidden, logits.dtype), state
+    # Few translations are much longer than their sources, so start with a small state. XLA
+    # merges the equal computations of both states.
+    num_first_steps = tf.minimum(length, max_length)
+    step, state = start(num_first_steps)
+    _, full_state = start(max_length)
+    if candidates is not None:
+        step = _forbid_fillers(searched, step, inputs)
+    hypotheses = search_hypotheses(
+        searched.decoding,
+        step,
+        state,
+        inputs["max_lengths"],
+        n_best,
+        max_length=max_length,
+        start_id=Tokenizer.start_id,
+        end_id=Tokenizer.end_id,
+        constraints=constraints_of(searched.decoding, inputs.get("placeholders"), candidates),
+        growth=Growth(num_first_steps, functools.partial(_with_values_of, full_state)),
+    )
+    return hypotheses.token_ids, hypotheses.scores
 
-        return masked
+
+def _num_placeholders(searched: SearchedModel) -> int:
+    """Returns the number of placeholders, which are the last candidates."""
+    return 0 if searched.candidates is None else searched.candidates.num_also
+
+
+def _with_fillers(searched: SearchedModel, candidates: Tensor, num_places: Tensor) -> Tensor:
+    """Pads candidates to the size of a compiled search, with fillers before placeholders.
+
+    A filler repeats the preceding candidate. `Constraints` looks up a token by its first
+    position in the ascending list, which is still correct.
+    """
+    missing = num_places - tf.size(candidates)
+    places = tf.range(num_places)
+    first_filler = tf.size(candidates) - _num_placeholders(searched)
+    return tf.gather(
+        candidates,
+        tf.where(places < first_filler, places, tf.maximum(places - missing, first_filler - 1)),
+    )
+
+
+def _forbid_fillers(searched: SearchedModel, step: Any, inputs: dict[str, Tensor]) -> Any:
+    """Returns a step function that masks the logits of fillers."""
+    num_placeholders = _num_placeholders(searched)
+    num_places = last_size(inputs["candidates"])
+    places = tf.range(num_places)
+    is_filler = (places >= inputs["num_candidates"] - num_placeholders) & (
+        places < num_places - num_placeholders
+    )
+    forbidden = tf.where(is_filler, np.float32(-np.inf), 0.0)
+
+    def masked(*arguments: Any) -> tuple[Tensor, Any]:
+        logits, state = step(*arguments)
+        return logits + tf.cast(forbidden, logits.dtype), state
+
+    return masked
 
 
 def _with_values_of(full_state: Any, state: Any) -> Any:

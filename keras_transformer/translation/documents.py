@@ -11,7 +11,7 @@ from ..tokenizers.placeholders import SPACES
 from ..tokenizers.text_codec import TextCodec
 from ..tokenizers.tokenizer import Texts
 from .long_sentences import divide_long_sentences
-from .search import Translations
+from .search import TranslationTensors
 from .sentences import CLOSING, UNSPACED_ENDS, Parts, joined_in, split_sentences
 
 # These limits bound the cost of a document. 200 sentences fill about eight pages, and the limit on
@@ -36,7 +36,7 @@ _SCRIPTS = [
 ]
 
 
-class TranslatedDocuments(NamedTuple):
+class DocumentTensors(NamedTuple):
     """Translations of a batch of documents.
 
     Attributes:
@@ -50,22 +50,22 @@ class TranslatedDocuments(NamedTuple):
 
     texts: Texts
     was_cut: Annotated[Tensor, "bool (batch,)"]
-    sentences: Translations
+    sentences: TranslationTensors
 
 
 class TranslatedDocument(NamedTuple):
     """Translation of a document."""
 
     text: str
-    was_cut: bool  # See `TranslatedDocuments`.
+    was_cut: bool  # See `DocumentTensors`.
 
 
 def translate_documents(
     texts: Texts,
     language: str | None,
     codec: TextCodec,
-    search: Callable[[Tensor], Translations],
-) -> TranslatedDocuments:
+    search: Callable[[Tensor], TranslationTensors],
+) -> DocumentTensors:
     """Translates documents sentence by sentence, inside the TensorFlow graph.
 
     Sentences that are too long for the model are divided, see `divide_long_sentences`. White space
@@ -103,7 +103,7 @@ def translate_documents(
     translations = tf.strings.regex_replace(searched.texts[:, 0], _SPACE_AROUND, "")
     spaced = translated.with_flat_values(_spaced(translated, translations))
     joined = tf.strings.reduce_join(spaced, axis=1)
-    return TranslatedDocuments(joined, goes_on | any_cut, searched)
+    return DocumentTensors(joined, goes_on | any_cut, searched)
 
 
 def _spaced(sentences: Parts, translations: Annotated[Tensor, "string (n,)"]) -> Tensor:

@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from ..tensors import Tensor
+from .shapes import SearchShapes
 
 # A nest of tensors.
 Results = TypeVar("Results")
@@ -205,3 +206,58 @@ class BatchFunctions:
         with tf.experimental.function_executor_type(_SINGLE_THREADED):
             traced = single_threaded.get_concrete_function()
         return traced, default.get_concrete_function()
+
+
+class CompiledFunctions:
+    """Functions of one batch that XLA compiles, once for every shape of their inputs.
+
+    All graphs that call a function share it.
+
+    Args:
+        variables: variables that the functions read. Their values are arguments of the functions,
+            so that several batches can run in parallel.
+        shapes: shapes to compile.
+    """
+
+    def __init__(self, variables: Sequence[keras.Variable], shapes: SearchShapes) -> None:
+        self._variables = list(variables)
+        self.shapes = shapes
+        self._functions: dict[tuple[object, ...], Any] = {}
+
+    def call(
+        self,
+        key: object,
+        function: Callable[[dict[str, Tensor]], Results],
+        inputs: Mapping[str, Tensor],
+        weights: Sequence[Tensor],
+    ) -> Results:
+        """Returns the results of a function of a batch. See `BatchFunctions.call`.
+
+        Args:
+            weights: the values of the variables.
+        """
+        traced_for = (key, *inputs)
+        if traced_for not in self._functions:
+            # Only the number of placeholders is known, the last axis of a mask.
+            specs = {}
+            for name, tensor in inputs.items():
+                sizes = [None] * tensor.shape.rank
+                if tensor.dtype == tf.bool:
+                    sizes[-1] = tensor.shape[-1]
+                specs[name] = tf.TensorSpec(sizes, tensor.dtype)
+
+            def with_weights(inputs: dict[str, Tensor], weights: Sequence[Tensor]) -> Results:
+                values = list(zip(self._variables, weights, strict=True))
+                with keras.StatelessScope(state_mapping=values):
+                    return function(inputs)
+
+            self._functions[traced_for] = tf.function(
+                with_weights,
+                input_signature=[
+                    specs,
+                    [tf.TensorSpec(variable.shape, variable.dtype) for variable in self._variables],
+                ],
+                autograph=False,
+                jit_compile=True,
+            )
+        return self._functions[traced_for](dict(inputs), weights)

@@ -4,10 +4,9 @@ Lengths are numbers of tokens, including end tokens. If a text is truncated, its
 than the model's `max_length`. The length of a very long text is not exact.
 """
 
-import contextlib
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Annotated, NamedTuple, cast
 
 import keras
@@ -25,19 +24,11 @@ from ..tokenizers import Tokenizer
 from ..tokenizers.placeholders import SPACES
 from ..tokenizers.text_codec import Side, TextCodec
 from ..tokenizers.tokenizer import Texts
-from .compiled_search import CompiledSearch, SearchShapes
-from .documents import TranslatedDocuments, translate_documents
-from .executor import BatchFunctions, TracedFunctions
-from .search import (
-    Candidates,
-    FoundTokens,
-    Sampling,
-    SearchedModel,
-    TranslationModel,
-    Translations,
-    map_in_length_batches,
-    search_tokens,
-)
+from .documents import DocumentTensors, translate_documents
+from .executor import BatchFunctions, CompiledFunctions, TracedFunctions
+from .search import TranslationTensors, map_in_length_batches, search_tokens
+from .searched_model import Candidates, FoundTokens, Sampling, SearchedModel, TranslationModel
+from .shapes import SearchShapes
 
 # Decoder layer whose attention is used for alignments.
 ALIGNMENT_LAYER = -1
@@ -97,7 +88,7 @@ class Tokens(NamedTuple):
     lengths: Annotated[Tensor, "int64 (batch,)"]
 
 
-class Alignments(NamedTuple):
+class AlignmentTensors(NamedTuple):
     """Alignments of target tokens with source tokens.
 
     Attributes:
@@ -145,8 +136,7 @@ class TranslationGraph:
     is_guided: bool
 
     def __post_init__(self) -> None:
-        self._searched = SearchedModel(self.model, self.decoding, self.candidates)
-        # Pairs of a model variable and its storage.
+        # Pairs of a variable that searches read and its storage.
         self._stored: list[tuple[keras.Variable, tf.Variable | _Int8Matrix]] = []
         for variable in self.model.weights:
             if self.is_int8 and len(variable.shape) == 2:
@@ -155,66 +145,55 @@ class TranslationGraph:
                 self._stored.append((variable, variable.value))
         for table in self._candidate_tables:
             self._stored.append((table, table.value))
+        self._searched = SearchedModel(self.model, self.decoding, self.candidates, self._variables)
 
-    @contextlib.contextmanager
-    def untied_output(self) -> Iterator[None]:
-        """Makes searches traced in the block use a transposed copy of a tied output projection.
+    def for_serving(self, shapes: SearchShapes | None = None) -> "TranslationGraph":
+        """Returns a graph to export, whose traced searches share the functions of their batches.
+
+        On a CPU, these functions choose TensorFlow's executor when they run, see `executor`.
+
+        Args:
+            shapes: shapes for which XLA compiles searches. Defaults to None: none.
+        """
+        graph = copy.copy(self)
+        projection = self._untied_projection()
+        if projection is not None:
+            stored = [(variable, variable.value) for variable in projection.variables]
+            graph._stored = [*self._stored, *stored]
+        graph._searched = SearchedModel(
+            self.model,
+            self.decoding,
+            self.candidates,
+            graph._variables,
+            projection,
+            BatchFunctions(graph._variables),
+            None if shapes is None else CompiledFunctions(graph._variables, shapes),
+        )
+        return graph
+
+    def compiled(self, shapes: SearchShapes) -> "TranslationGraph":
+        """Returns a graph in which XLA compiles searches for these shapes."""
+        graph = copy.copy(self)
+        functions = CompiledFunctions(self._variables, shapes)
+        graph._searched = self._searched._replace(compiled_functions=functions)
+        return graph
+
+    def _untied_projection(self) -> keras.layers.Dense | None:
+        """Returns a transposed copy of a tied output projection, or None if it saves no time.
 
         Transposing the embedding takes longer than several search steps. Later changes to the
         model's weights do not affect the copy.
         """
-        stored = self._stored
-        searched = self._searched
         tied = self.model.output_projection if isinstance(self.model, Transformer) else None
         # With candidates, only a few columns are transposed. With int8, a copy would make the file
         # larger, and matrices are transposed when they are converted to float32.
-        if isinstance(tied, TiedProjection) and self.candidates is None and not self.is_int8:
-            vocab_size = self.model.config.target_vocab_size
-            copy = keras.layers.Dense(vocab_size, use_bias=tied.use_bias, dtype=tied.dtype_policy)
-            copy.build((None, self.model.config.d_model))
-            copy.set_weights([tied.kernel, tied.bias] if tied.use_bias else [tied.kernel])
-            self._stored = stored + [(variable, variable.value) for variable in copy.variables]
-            self._searched = searched._replace(output_projection=copy)
-        try:
-            yield
-        finally:
-            self._stored = stored
-            self._searched = searched
-
-    def compile_search(self, shapes: SearchShapes) -> None:
-        """Compiles searches that are traced after this call for the given shapes."""
-        variables = [variable for variable, _ in self._stored]
-        compiled = CompiledSearch(self._searched, variables, shapes)
-        self._searched = self._searched._replace(compiled=compiled)
-
-    @contextlib.contextmanager
-    def compiled(self, shapes: SearchShapes | None) -> Iterator[None]:
-        """Compiles searches that are traced in the block for the given shapes.
-
-        Without shapes, they are not compiled, even after a call of `compile_search`.
-        """
-        searched = self._searched
-        self._searched = searched._replace(compiled=None)
-        if shapes is not None:
-            self.compile_search(shapes)
-        try:
-            yield
-        finally:
-            self._searched = searched
-
-    @contextlib.contextmanager
-    def choosing_executor(self) -> Iterator[None]:
-        """Makes searches traced in the block choose TensorFlow's executor when they run.
-
-        See `executor`. The traced searches share the functions of their batches.
-        """
-        searched = self._searched
-        functions = BatchFunctions([variable for variable, _ in self._stored])
-        self._searched = searched._replace(batch_functions=functions)
-        try:
-            yield
-        finally:
-            self._searched = searched
+        if not isinstance(tied, TiedProjection) or self.candidates is not None or self.is_int8:
+            return None
+        vocab_size = self.model.config.target_vocab_size
+        untied = keras.layers.Dense(vocab_size, use_bias=tied.use_bias, dtype=tied.dtype_policy)
+        untied.build((None, self.model.config.d_model))
+        untied.set_weights([tied.kernel, tied.bias] if tied.use_bias else [tied.kernel])
+        return untied
 
     def with_margins(self) -> "TranslationGraph":
         """Returns a graph whose searches compute margins, see `decoding.margins`.
@@ -223,8 +202,8 @@ class TranslationGraph:
         """
         graph = copy.copy(self)
         graph._searched = self._searched._replace(
-            compiled=None,
-            batch_functions=TracedFunctions([variable for variable, _ in self._stored]),
+            compiled_functions=None,
+            batch_functions=TracedFunctions(self._variables),
             with_margins=True,
         )
         return graph
@@ -242,6 +221,10 @@ class TranslationGraph:
         if self.candidates is None:
             return []
         return [self.candidates.by_source, self.candidates.always]
+
+    @property
+    def _variables(self) -> tuple[keras.Variable, ...]:
+        return tuple(variable for variable, _ in self._stored)
 
     @property
     def weights(self) -> list[tf.Variable]:
@@ -269,7 +252,7 @@ class TranslationGraph:
         max_lengths: Annotated[Tensor, "int32 (batch,)"] | None = None,
         sampling: Sampling | None = None,
         tags: Texts | None = None,
-    ) -> Translations:
+    ) -> TranslationTensors:
         """Searches for translations.
 
         Args:
@@ -308,7 +291,7 @@ class TranslationGraph:
             beginnings = tf.gather(prefix, tf.repeat(tf.range(prefix.nrows()), n_best))
             flat_ids = tf.concat([beginnings, tf.cast(flat_ids, beginnings.dtype)], axis=1)
         translations = tf.reshape(self.codec.decode(flat_ids, source, n_best), [-1, n_best])
-        return Translations(
+        return TranslationTensors(
             translations, found.scores, found.token_ids, source.lengths, found.margins
         )
 
@@ -331,7 +314,7 @@ class TranslationGraph:
         """Joins target tokens into texts, see `Translator.detokenize`."""
         return self.codec.tokenizers.target.detokenize(token_ids)
 
-    def translate_documents(self, texts: Texts, language: str | None = None) -> TranslatedDocuments:
+    def translate_documents(self, texts: Texts, language: str | None = None) -> DocumentTensors:
         """Translates documents sentence by sentence, see `Translator.translate_document`."""
         return translate_documents(texts, language or self.language, self.codec, self.search)
 
@@ -350,7 +333,9 @@ class TranslationGraph:
         totals = tf.reduce_sum(log_probs, axis=1)
         return TokenScores(totals, log_probs, source.lengths, target.lengths)
 
-    def align(self, sources: Texts, targets: Texts, layer: int = ALIGNMENT_LAYER) -> Alignments:
+    def align(
+        self, sources: Texts, targets: Texts, layer: int = ALIGNMENT_LAYER
+    ) -> AlignmentTensors:
         """Aligns target tokens with source tokens, see `Translator.align`."""
         model = cast(Transformer, self.model)
         num_layers = self.model.config.depths[1]
@@ -380,7 +365,7 @@ class TranslationGraph:
         padded = tf.pad(attention, [[0, 0], [0, 0], [0, 1]])
         positions = tf.argmax(padded, axis=2, output_type=tf.int32)
         is_token = tf.sequence_mask(target.token_ids.row_lengths(), tf.shape(attention)[1])
-        return Alignments(
+        return AlignmentTensors(
             self._tokens("source", source.token_ids, source.lengths),
             self._tokens("target", target.token_ids, target.lengths),
             tf.where(is_token, positions, -1),

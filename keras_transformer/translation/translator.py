@@ -18,15 +18,11 @@ from ..model_dir.shortlist_file import Shortlist, read_shortlist
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from ..tokenizers.text_codec import Side, TextCodec
-from .compiled_search import SearchShapes
 from .documents import TranslatedDocument
 from .graph import ALIGNMENT_LAYER, TokenScores, TranslationGraph
-from .search import (
-    Candidates,
-    Sampling,
-    TranslationModel,
-    Translations,
-)
+from .search import TranslationTensors
+from .searched_model import Candidates, Sampling, TranslationModel
+from .shapes import SearchShapes
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -35,7 +31,7 @@ class Translation(NamedTuple):
     """Best translations of a text.
 
     Attributes:
-        hypotheses: translations with scores, as in `Translations`.
+        hypotheses: translations with scores, as in `TranslationTensors`.
         source_length: number of tokens in the source.
     """
 
@@ -44,7 +40,7 @@ class Translation(NamedTuple):
 
 
 class Alignment(NamedTuple):
-    """Alignment of target tokens with source tokens, without padding. See `Alignments`."""
+    """Alignment of target tokens with source tokens, without padding. See `AlignmentTensors`."""
 
     source: list[str]
     target: list[str]
@@ -258,7 +254,7 @@ class Translator:
             results.append(Translation(hypotheses, int(length)))
         return results
 
-    def _sample(self, top_k: int | None, **inputs: Any) -> Translations:
+    def _sample(self, top_k: int | None, **inputs: Any) -> TranslationTensors:
         values = {name: inputs.pop(name) for name in Sampling._fields if name in inputs}
         return self.graph.search(**inputs, sampling=Sampling(top_k=top_k, **values))
 
@@ -285,7 +281,7 @@ class Translator:
             ConfigError: If a size is not positive, or a batch size is more than 16.
         """
         shapes = SearchShapes(tuple(lengths), tuple(batch_sizes))
-        self.graph.compile_search(shapes.up_to(self.model.config.max_length))
+        self.graph = self.graph.compiled(shapes.up_to(self.model.config.max_length))
         self._traced.clear()
 
     def translate_document(

@@ -21,7 +21,7 @@ from keras_transformer.export.servable import graph_of
 from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.serving.server import RestApi, Signature
+from keras_transformer.serving.server import RestApi, ServedFunction
 from keras_transformer.translation import Translator
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples"
@@ -174,7 +174,11 @@ def url(tiny_model_dir):
     signature = SIGNATURES["serving_default"]
     api = RestApi(
         "tiny",
-        {"serving_default": Signature(signature.inputs, graph_of(signature, translator.graph))},
+        {
+            "serving_default": ServedFunction(
+                signature.inputs, graph_of(signature, translator.graph)
+            )
+        },
         128,
     )
     with serving(api) as port:

@@ -23,7 +23,8 @@ from keras_transformer.export.warmup import requests_that_compile
 from keras_transformer.serving import server
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.translation import Translator, compiled_search
-from keras_transformer.translation.compiled_search import CompiledSearch, SearchShapes
+from keras_transformer.translation.executor import CompiledFunctions
+from keras_transformer.translation.shapes import SearchShapes
 
 SHORT = "Anna sees a tree."
 LONG = "the dog buys two apples. Zoë paints the bridge. my sister sees a tree. Anna greets Zoë."
@@ -147,15 +148,12 @@ def shapes_run(monkeypatch):
         shapes.add(tuple(shape))
         return shape
 
-    def search_nothing(self, n_best, inputs):
-        def search(inputs, weights):
-            shape = tf.numpy_function(record, [tf.shape(inputs["source"])], tf.int32)
-            batch, length = tf.unstack(tf.ensure_shape(shape, [2]))
-            return tf.zeros([batch, n_best, length], tf.int32), tf.zeros([batch, n_best])
+    def search_nothing(self, n_best, function, inputs, weights):
+        shape = tf.numpy_function(record, [tf.shape(inputs["source"])], tf.int32)
+        batch, length = tf.unstack(tf.ensure_shape(shape, [2]))
+        return tf.zeros([batch, n_best, length], tf.int32), tf.zeros([batch, n_best])
 
-        return search
-
-    monkeypatch.setattr(CompiledSearch, "_function", search_nothing)
+    monkeypatch.setattr(CompiledFunctions, "call", search_nothing)
     return shapes
 
 
@@ -180,10 +178,9 @@ def tagged_model():
 def test_the_requests_of_each_signature_compile_each_shape(shapes_run, tagged_model, name, tag):
     translator = Translator(*tagged_model, DecodingConfig(tag=tag))
     shapes = SearchShapes((16, 24, 100), (1, 2, 3)).up_to(128)
-    translator.graph.compile_search(shapes)
     signature = signatures_of(translator)[name]
     requests = requests_that_compile(translator, shapes, {name: signature})
-    function = graph_of(signature, translator.graph)
+    function = graph_of(signature, translator.graph.compiled(shapes))
     for inputs in requests[name]:
         function(**inputs)
     assert shapes_run == {(batch, length) for batch in (1, 2, 3) for length in (16, 24, 100)}

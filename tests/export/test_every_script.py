@@ -15,7 +15,7 @@ from session_mode import SavedModelSession
 from keras_transformer.export.servable import export_servable, graph_of
 from keras_transformer.export.signatures import signatures_of
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.serving.server import RestApi, Signature, make_server
+from keras_transformer.serving.server import RestApi, ServedFunction, make_server
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.trainer import train
@@ -111,7 +111,7 @@ def test_a_saved_model_answers_the_same_in_a_session(translator, tmp_path):
 @pytest.fixture(scope="module")
 def port(translator):
     signatures = {
-        key: Signature(signature.inputs, graph_of(signature, translator.graph))
+        key: ServedFunction(signature.inputs, graph_of(signature, translator.graph))
         for key, signature in signatures_of(translator).items()
     }
     with make_server(RestApi("scripts", signatures), 0) as server:

@@ -22,8 +22,8 @@ from keras_transformer.models import Transformer
 from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.translation import Translator, documents, search
-from keras_transformer.translation.compiled_search import SearchShapes
-from keras_transformer.translation.search import Candidates
+from keras_transformer.translation.searched_model import Candidates
+from keras_transformer.translation.shapes import SearchShapes
 
 # The package exports a function of this name.
 beam_search_module = sys.modules[beam_search.__module__]

@@ -33,7 +33,7 @@ from keras_transformer.export.warmup import REQUESTS
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.training.run.state import RunState, save_training_state
 from keras_transformer.translation import Translator
-from keras_transformer.translation.search import MIN_TEXTS_PER_BATCH
+from keras_transformer.translation.shapes import MIN_TEXTS_PER_BATCH
 
 ORDINARY = [source.encode() for source, _ in sentence_pairs()[::6]]
 AWKWARD = [

@@ -22,7 +22,7 @@ from keras_transformer.export.proof import TEXTS, verify
 from keras_transformer.export.servable import export_servable, graph_of
 from keras_transformer.export.signatures import SIGNATURES, Signature
 from keras_transformer.translation import Translator
-from keras_transformer.translation.compiled_search import SearchShapes
+from keras_transformer.translation.shapes import SearchShapes
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 # That of 2.12 is there for its tensorflow-text alone.

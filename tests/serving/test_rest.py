@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.serving.server import RequestError, RestApi, Signature
+from keras_transformer.serving.server import RequestError, RestApi, ServedFunction
 
 
 @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
@@ -40,7 +40,7 @@ def refuse(text):
 def signature_of(function):
     """The signature that is a concrete function."""
     args, kwargs = function.structured_input_signature
-    return Signature({spec.name: spec for spec in (*args, *kwargs.values())}, function)
+    return ServedFunction({spec.name: spec for spec in (*args, *kwargs.values())}, function)
 
 
 API = RestApi(

@@ -15,8 +15,9 @@ from keras_transformer.export.servable import Servable
 from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.model_dir.shortlist_file import Shortlist
 from keras_transformer.translation import search as search_module
-from keras_transformer.translation.compiled_search import SearchShapes
-from keras_transformer.translation.search import Candidates, search_hypotheses
+from keras_transformer.translation.plain_search import search_hypotheses
+from keras_transformer.translation.searched_model import Candidates
+from keras_transformer.translation.shapes import SearchShapes
 
 RESTRICTED = dict(
     no_repeat_ngram_size=2, repetition_penalty=1.3, min_length=5, forbidden_tokens="unknown"
@@ -32,14 +33,15 @@ def random_texts(seed, number, most_words):
 def traced_search(translator, shapes, n_best=1):
     """The search as a function of texts, compiled for shapes unless these are None."""
 
+    graph = translator.graph if shapes is None else translator.graph.compiled(shapes)
+
     def search(texts):
-        translations = translator.graph.search(texts, n_best=n_best)
+        translations = graph.search(texts, n_best=n_best)
         return translations.token_ids, translations.scores
 
-    with translator.graph.compiled(shapes):
-        signature = [tf.TensorSpec([None], tf.string)]
-        function = tf.function(search, input_signature=signature, autograph=False)
-        return function.get_concrete_function()
+    signature = [tf.TensorSpec([None], tf.string)]
+    function = tf.function(search, input_signature=signature, autograph=False)
+    return function.get_concrete_function()
 
 
 def with_shortlist(translator):

@@ -8,7 +8,7 @@ from benchmarks.marked_sentences import MARKED, sentences_of
 from benchmarks.sentence_splitting import f1, ours
 from keras_transformer.tokenizers.placeholders import SpanFinder
 from keras_transformer.translation.documents import translate_documents
-from keras_transformer.translation.search import Translations
+from keras_transformer.translation.search import TranslationTensors
 
 # A greeting and a question in 30 languages, the marks of each, with a break and odd spaces.
 PARAGRAPHS = {
@@ -76,7 +76,7 @@ def translated_all(texts, translations=None, language=None, max_length=1000, spa
     def search(texts):
         sentences.extend(part.decode() for part in texts.numpy())
         results = [(translations or {}).get(part.decode(), part.decode()) for part in texts.numpy()]
-        return Translations(
+        return TranslationTensors(
             tf.constant(results, tf.string)[:, None],
             None,
             None,

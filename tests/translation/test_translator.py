@@ -18,7 +18,7 @@ from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.translation import Sampling, Translator, documents
 from keras_transformer.translation.long_sentences import divide_long_sentences
-from keras_transformer.translation.search import Translations
+from keras_transformer.translation.search import TranslationTensors
 
 LONG = "Anna sees a tree. the dog buys two apples. " * 120
 
@@ -455,7 +455,9 @@ def test_sentences_without_spaces_between_them_get_one_where_the_translation_nee
         swapped = tf.strings.regex_replace(texts, "。", ".")
         swapped = tf.strings.regex_replace(swapped, r"\p{Han}", "a")
         swapped = tf.where(tf.strings.regex_full_match(texts, ".*!"), "！", swapped)
-        return Translations(swapped[:, None], None, None, tf.ones_like(tf.strings.length(texts)))
+        return TranslationTensors(
+            swapped[:, None], None, None, tf.ones_like(tf.strings.length(texts))
+        )
 
     monkeypatch.setattr(translator.graph, "search", search)
     actual = translator.graph.translate_documents(
@@ -473,7 +475,7 @@ def test_sentences_without_spaces_between_them_get_one_where_the_translation_nee
 def copies(texts, n_best=1):
     """In the place of a search, translates each sentence to itself between bars."""
     copied = tf.where(texts == "", "", tf.strings.join(["|", texts, "|"]))
-    return Translations(copied[:, None], None, None, tf.ones_like(tf.strings.length(texts)))
+    return TranslationTensors(copied[:, None], None, None, tf.ones_like(tf.strings.length(texts)))
 
 
 def test_a_document_of_too_many_sentences_is_cut_and_that_is_said(translator, monkeypatch):

@@ -76,6 +76,41 @@ _MAX_BYTES = 2**28
 _EXISTS = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
+# Settings that do not change the token ids. The text is hashed after the filters, weights and tags
+# have done their work, and the tokenizers are hashed after they have been learned.
+_WITHOUT_INFLUENCE = frozenset(
+    f"{section}.{name}"
+    for section, names in {
+        "model": "source_vocab_size target_vocab_size num_layers num_encoder_layers "
+        "num_decoder_layers d_model d_ff num_heads key_dim value_dim dropout attention_dropout "
+        "activation_dropout activation norm_first positions tie_embeddings epsilon attention_bias "
+        "logits_bias sliding_window feed_forward_bias normalization gated num_key_value_heads "
+        "query_key_norm",
+        "tokenizer": "kind vocab_size shared",
+        "training": "steps tokens_per_batch num_buckets warmup_steps peak_learning_rate decay "
+        "label_smoothing consistency clip_norm accumulate_steps freeze precision validate_every "
+        "validate_by bleu_tokenizer ema patience keep_checkpoints average_last average_best",
+        "decoding": "beam_size length_penalty max_extra_tokens forbidden_tokens "
+        "no_repeat_ngram_size shortlist repetition_penalty min_length tag terms",
+        "data": "weights tags valid_tags scores min_score min_characters max_characters "
+        "max_length_ratio source_script target_script min_script_share source_language "
+        "target_language remove_copies remove_duplicates normalize",
+    }.items()
+    for name in names.split()
+)
+# Settings that change only the training text.
+_ONLY_FOR_TRAINING = frozenset(
+    {
+        "training.guided_alignment",
+        "training.subword_dropout",
+        "training.subword_samples",
+        "training.seed",
+        "data.terms",
+        "data.augment",
+    }
+)
+
+
 class TokenCache:
     """Token ids of texts, which later trainings find again. A context manager.
 
@@ -296,29 +331,27 @@ def settings_of_training(
 ) -> dict[str, Any]:
     """Returns all settings that the token ids of the training text depend on.
 
-    Settings of changes that are off are left out, so that trainings that differ only in their seed
-    share their token ids.
+    These are all settings but `_WITHOUT_INFLUENCE`, so a new option is safe: a change of its value
+    tokenizes the text again. Settings of random changes are left out if none is turned on, so that
+    trainings that differ only in their seed share their token ids.
 
     Args:
         num_epochs: The number of epochs with different random changes.
     """
-    settings = settings_of_validation(config, tokenizers)
-    settings["epochs"] = num_epochs
-    if config.training.guided_alignment:
-        settings["has_links"] = True
-    if config.training.subword_dropout:
-        settings["subword_dropout"] = config.training.subword_dropout
-    if config.data.terms:
-        settings["terms"] = config.data.terms
-    if config.data.augment:
-        settings["augment"] = dataclasses.asdict(config.data.augment)
-    if config.training.subword_dropout or config.data.terms or config.data.augment:
-        settings["seed"] = config.training.seed
+    settings = _settings_of(config, tokenizers, num_epochs, _WITHOUT_INFLUENCE)
+    if not (config.training.subword_dropout or config.data.terms or config.data.augment):
+        del settings["training.seed"], settings["training.subword_samples"]
     return settings
 
 
 def settings_of_validation(config: Config, tokenizers: TokenizerPair) -> dict[str, Any]:
     """Returns all settings that the token ids of the validation text depend on."""
+    return _settings_of(config, tokenizers, 1, _WITHOUT_INFLUENCE | _ONLY_FOR_TRAINING)
+
+
+def _settings_of(
+    config: Config, tokenizers: TokenizerPair, num_epochs: int, left_out: frozenset[str]
+) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "format_version": _FORMAT_VERSION,
         "versions": _versions(),
@@ -330,14 +363,16 @@ def settings_of_validation(config: Config, tokenizers: TokenizerPair) -> dict[st
             }
             for name, tokenizer in tokenizers.files().items()
         },
-        "max_length": config.model.max_length,
-        "epochs": 1,
-        "has_links": False,
-        "placeholders": config.decoding.placeholders,
+        "epochs": num_epochs,
+        "has_links": config.training.guided_alignment > 0
+        and "training.guided_alignment" not in left_out,
     }
-    if config.decoding.placeholders:
-        settings["keep"] = config.decoding.keep
-        settings["placeholder_patterns"] = config.decoding.placeholder_patterns
+    for section, values in dataclasses.asdict(config).items():
+        for name, value in values.items():
+            if f"{section}.{name}" not in left_out:
+                settings[f"{section}.{name}"] = value
+    if not config.decoding.placeholders:
+        del settings["decoding.keep"], settings["decoding.placeholder_patterns"]
     return settings
 
 
@@ -359,7 +394,7 @@ def _settings_of_text(
 ) -> dict[str, Any]:
     """Returns the part of an entry's settings that depends on the text, given all others."""
     of_text = {"text": text, "weights": pairs.weights, "tags": pairs.tags}
-    if pairs.weights and (settings["epochs"] > 1 or "terms" in settings):
+    if pairs.weights and (settings["epochs"] > 1 or settings.get("data.terms")):
         # Later epochs may contain pairs that the first epoch leaves out, and terms are found in all
         # pairs.
         of_text["all_pairs"] = fingerprint_of(zip(pairs.source, pairs.target, strict=True))

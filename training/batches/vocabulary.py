@@ -28,7 +28,7 @@ from keras_transformer.tokenizers import (
     TokenizerPair,
     WordPieceTokenizer,
 )
-from keras_transformer.tokenizers.normalization import Normalization, normalize_text
+from keras_transformer.tokenizers.normalization import NormalForm, normalize_text
 from keras_transformer.tokenizers.sentencepiece import prepare_line
 from keras_transformer.tokenizers.terms import NUM_TERM_PIECES
 from keras_transformer.tokenizers.tokenizer import NUM_PLACEHOLDERS
@@ -51,7 +51,7 @@ def train_tokenizer(
     vocab_size: int,
     tags: Sequence[str] = (),
     terms: bool = False,
-    normalization: Normalization = "none",
+    normalization: NormalForm = "none",
 ) -> Tokenizer:
     """Learns a subword vocabulary from text.
 
@@ -95,7 +95,7 @@ def learn_tokenizers(
     pairs: SentencePairs,
     config: TokenizerConfig,
     terms: bool = False,
-    normalization: Normalization = "none",
+    normalization: NormalForm = "none",
 ) -> TokenizerPair:
     """Learns one vocabulary for both languages, or one for each language.
 
@@ -189,7 +189,7 @@ def _train_sentencepiece(
     vocab_size: int,
     tags: Sequence[str],
     terms: bool,
-    normalization: Normalization,
+    normalization: NormalForm,
 ) -> SentencePieceTokenizer:
     model = io.BytesIO()
     try:
@@ -237,7 +237,7 @@ def _train_wordpiece(
     vocab_size: int,
     tags: Sequence[str],
     terms: bool,
-    normalization: Normalization,
+    normalization: NormalForm,
 ) -> WordPieceTokenizer:
     # Split words like the FastBertTokenizer of WordPieceTokenizer.
     split = BasicTokenizer(lower_case=False)

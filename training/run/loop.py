@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_transformer.errors import DivergedError
 from keras_transformer.model_dir import ModelDir
 
-from ..step.model import Batch, TrainingModel
+from ..step.model import Batch, TrainingStep
 from .devices import Workers
 from .interruption import Interruption
 from .ranking import is_better, score_of
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass
 class TrainingRun:
-    model: TrainingModel
+    model: TrainingStep
     model_dir: ModelDir
     state: RunState  # the last saved state
     workers: Workers
@@ -108,11 +108,11 @@ def run_loop(
                 is_interrupted = step.num_stop_requests > 0
             # After the last step, the validation saves the state.
             if is_interrupted and i + 1 < num_steps:
-                _save_between_validations(run, [total_loss, num_tokens])
+                _save_state(run, [total_loss, num_tokens])
                 _interrupt(run)
         logs = {"loss": loss, **_validate(run, valid_batches, num_valid, callbacks)}
         if run.workers.is_chief:
-            doubt = _save_validation(run, epoch, logs)
+            doubt = _finish_validation(run, epoch, logs)
             report.after_validation(logs, doubt)
         state.step = int(logs["step"])
         interruption.saved_step = state.step
@@ -172,7 +172,7 @@ def _validate(
     return logs
 
 
-def _save_validation(run: TrainingRun, epoch: int, logs: Row) -> str:
+def _finish_validation(run: TrainingRun, epoch: int, logs: Row) -> str:
     """Measures BLEU if it ranks checkpoints, adds it to the logs, and saves everything.
 
     Returns the reason why BLEU cannot rank this checkpoint, or an empty string.
@@ -204,7 +204,7 @@ def _save_validation(run: TrainingRun, epoch: int, logs: Row) -> str:
     return doubt
 
 
-def _save_between_validations(run: TrainingRun, loss_sums: list[float]) -> None:
+def _save_state(run: TrainingRun, loss_sums: list[float]) -> None:
     state = dataclasses.replace(run.state, step=run.model.num_updates, loss_sums=loss_sums)
     if run.workers.is_chief:
         save_training_state(run.model_dir, _finite_values(run), state)

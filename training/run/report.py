@@ -27,7 +27,7 @@ from keras_transformer.tokenizers import TokenizerPair
 from keras_transformer.translation import Translator
 
 from ..bleu import make_bleu
-from ..step.model import TrainingModel
+from ..step.model import TrainingStep
 from ..text.corpus import SentencePairs
 from .ranking import MIN_REFERENCE_4GRAMS, doubt_about_bleu
 from .state import Row
@@ -59,7 +59,7 @@ class ProgressReport:
         self._begin = self._described = time.monotonic()
         self._last_ends = collections.deque([self._begin], maxlen=_LAST_STEPS + 1)
 
-    def after_step(self, loss: float, model: TrainingModel) -> None:
+    def after_step(self, loss: float, model: TrainingStep) -> None:
         now = time.monotonic()
         self._last_ends.append(now)
         self._num_steps += 1

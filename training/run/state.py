@@ -28,7 +28,7 @@ from keras_transformer.model_dir.files import (
 )
 from keras_transformer.models import Transformer, build_transformer
 
-from ..step.model import TrainingModel
+from ..step.model import TrainingStep
 from ..text.corpus import TextFingerprint
 from .devices import Workers
 
@@ -86,15 +86,15 @@ def save_training_state(
 
 
 def save_validation(
-    model_dir: ModelDir, model: TrainingModel, values: Mapping[str, np.ndarray], state: RunState
+    model_dir: ModelDir, model: TrainingStep, values: Mapping[str, np.ndarray], state: RunState
 ) -> None:
     """Saves a checkpoint and the training state, and deletes old checkpoints.
 
     If `state.validations_since_best` is 0, this checkpoint is also saved as the best checkpoint.
     """
-    save_weights(model.validated, model_dir.checkpoint_path(state.step))
+    save_weights(model.model_to_save, model_dir.checkpoint_path(state.step))
     if state.validations_since_best == 0:
-        save_weights(model.validated, model_dir.best_path)
+        save_weights(model.model_to_save, model_dir.best_path)
     checkpoints = model_dir.checkpoints()
     # A run that continued from an earlier state may have left checkpoints of later steps.
     past = [step for step in checkpoints if step <= state.step]
@@ -122,7 +122,7 @@ def read_progress(model_dir: ModelDir) -> RunState:
 
 
 def restore_training_state(
-    model_dir: ModelDir, model: TrainingModel, workers: Workers, init_from: ModelDir | None = None
+    model_dir: ModelDir, model: TrainingStep, workers: Workers, init_from: ModelDir | None = None
 ) -> RunState:
     """Restores a model and its optimizer from the last saved state, or prepares a new run.
 
@@ -227,7 +227,7 @@ def _fits(array: np.ndarray, variable: keras.Variable) -> bool:
     return array.shape == tuple(variable.shape) and array.dtype == variable.dtype
 
 
-def named_variables(model: TrainingModel) -> dict[str, keras.Variable]:
+def named_variables(model: TrainingStep) -> dict[str, keras.Variable]:
     """Returns the variables to save: weights, dropout seeds, averages, optimizer, loss scale.
 
     The names consist of the owner and a number, because Keras' own names differ between processes.

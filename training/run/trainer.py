@@ -48,7 +48,7 @@ from ..batches.pipeline import BatchPlan, plan_batches, training_dataset, valida
 from ..batches.token_cache import TokenCache, settings_of_training, settings_of_validation
 from ..batches.vocabulary import learn_tokenizers
 from ..bleu import choose_tokenizer
-from ..step.model import build_training_model
+from ..step.model import build_training_step
 from ..step.optimizer import learning_rate
 from ..text.corpus import SentencePairs, TextFingerprint
 from .devices import Workers
@@ -182,7 +182,7 @@ def train(
                 require_fitting(init_from.weights_path(), config.model)
             # Build the model before tokenizing the whole text, so that a model that does not fit
             # into memory fails early.
-            model = build_training_model(config.model, training, strategy, parts_per_device)
+            model = build_training_step(config.model, training, strategy, parts_per_device)
             plan, valid_plan = plan_texts(
                 config, train_pairs, valid_pairs, augmentation, tokenizers, num_parts, cache
             )
@@ -214,7 +214,7 @@ def train(
                 model_dir.write_config(config)
                 restore_log(model_dir, state.rows, state.step)
                 if training.validate_by == "bleu":
-                    measure = bleu_measure(model.validated, tokenizers, config, valid_pairs)
+                    measure = bleu_measure(model.model_to_save, tokenizers, config, valid_pairs)
             devices = counted(strategy.num_replicas_in_sync, "device")
             if workers.number > 1:
                 devices += f" of {workers.number} workers"
@@ -333,7 +333,7 @@ def encode_training(
 ) -> EncodedPairs:
     """Tokenizes the training text, with its random changes, and writes the token ids to files.
 
-    `settings_of_training` must return every setting that this function uses.
+    `settings_of_training` returns every setting that this function may use.
 
     Args:
         directory: A new directory for the token ids.

@@ -38,7 +38,7 @@ class StepResult(NamedTuple):
     num_stop_requests: float  # number of replicas that asked all replicas to stop
 
 
-class TrainingModel(keras.Model):
+class TrainingStep(keras.Model):
     """A Transformer with its optimizer and losses, which callbacks see as `self.model`.
 
     Each replica divides its summed loss and gradients by the number of tokens on all replicas
@@ -94,8 +94,8 @@ class TrainingModel(keras.Model):
         self.built = True
 
     @property
-    def validated(self) -> Transformer:
-        """The Transformer that is validated and saved."""
+    def model_to_save(self) -> Transformer:
+        """The Transformer that is validated and saved: with `ema`, the one with average weights."""
         return self.averaged or self.transformer
 
     @property
@@ -260,7 +260,7 @@ class TrainingModel(keras.Model):
     def _validate_on_replica(self, batch: Batch) -> None:
         loss, *metrics = self.validation_metrics
         for inputs, labels in _split(*batch, self.parallel_parts, 0, self.parallel_parts):
-            logits = self.validated(inputs, training=False)
+            logits = self.model_to_save(inputs, training=False)
             num_tokens = tf.reduce_sum(tf.cast(padding_mask(labels), "float32"))
             total = tf.reduce_sum(self.validation_loss(labels, logits))
             loss.update_state(tf.math.divide_no_nan(total, num_tokens), num_tokens)
@@ -268,12 +268,12 @@ class TrainingModel(keras.Model):
                 metric.update_state(labels, logits)
 
 
-def build_training_model(
+def build_training_step(
     config: TransformerConfig,
     training: TrainingConfig,
     strategy: tf.distribute.Strategy,
     parallel_parts: int = 1,
-) -> TrainingModel:
+) -> TrainingStep:
     """Builds a Transformer with its optimizer in the scope of a strategy.
 
     Args:
@@ -296,7 +296,7 @@ def build_training_model(
             skip_nan=training.precision == "float16",
         )
         optimizer.build(transformer.trainable_variables)
-        return TrainingModel(transformer, optimizer, training, parallel_parts)
+        return TrainingStep(transformer, optimizer, training, parallel_parts)
 
 
 def _split(

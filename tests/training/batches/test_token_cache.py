@@ -140,37 +140,6 @@ def test_a_later_start_gets_the_same_bytes_without_tokenizing(
     assert values["has_links"] == ("training.guided_alignment=0.1" in overrides)
 
 
-# For each section, the fields that the token ids do not depend on. A new field must be added here,
-# or be part of the settings. The text is hashed when the filters, weights and tags have done their
-# work, and the tokenizer's file when it has been learned.
-WITHOUT_INFLUENCE = {
-    "model": {field.name for field in dataclasses.fields(SECTIONS["model"])} - {"max_length"},
-    "tokenizer": {"kind", "vocab_size", "shared"},
-    "decoding": {
-        *(
-            "beam_size",
-            "length_penalty",
-            "max_extra_tokens",
-            "forbidden_tokens",
-            "no_repeat_ngram_size",
-            "shortlist",
-        ),
-        *("repetition_penalty", "min_length", "tag", "terms"),
-    },
-    "training": {
-        *("steps", "tokens_per_batch", "num_buckets", "warmup_steps", "peak_learning_rate"),
-        *("decay", "label_smoothing", "consistency", "clip_norm", "accumulate_steps", "freeze"),
-        *("precision", "validate_every", "validate_by", "bleu_tokenizer", "ema", "patience"),
-        *("keep_checkpoints", "average_last", "average_best"),
-    },
-    "data": {
-        *("weights", "tags", "valid_tags", "scores", "min_score", "min_characters"),
-        *("max_characters", "max_length_ratio", "source_script", "target_script"),
-        *("min_script_share", "source_language", "target_language", "remove_copies"),
-        # Part of the tokenizer.
-        *("remove_duplicates", "normalize"),
-    },
-}
 # With all random changes.
 RANDOM = ("training.subword_dropout=0.3", "data.augment.upper_case=0.5", "data.terms=0.5")
 SPANS = ("decoding.placeholders=true", "decoding.keep=[Anna]")
@@ -188,14 +157,25 @@ INFLUENCE = {
 }
 
 
-def test_each_option_is_known_to_matter_or_not():
+def test_token_settings_leave_out_only_options_that_exist_and_have_no_influence():
     fields = {
         f"{section}.{field.name}"
         for section, of_section in SECTIONS.items()
         for field in dataclasses.fields(of_section)
     }
-    without = {f"{name}.{field}" for name, fields in WITHOUT_INFLUENCE.items() for field in fields}
-    assert fields == without | INFLUENCE.keys() and not without & INFLUENCE.keys()
+    assert fields > token_cache._WITHOUT_INFLUENCE
+    assert not token_cache._WITHOUT_INFLUENCE & INFLUENCE.keys()
+
+
+def test_token_settings_with_a_new_option_change_with_its_value(tokenizers, monkeypatch):
+    monkeypatch.setattr(
+        token_cache, "_WITHOUT_INFLUENCE", token_cache._WITHOUT_INFLUENCE - {"training.decay"}
+    )
+    settings = [
+        settings_of_training(config_of(f"training.decay={decay}"), tokenizers, 1)
+        for decay in ("cosine", "constant")
+    ]
+    assert settings[0] != settings[1]
 
 
 @pytest.mark.parametrize("name", INFLUENCE)
@@ -391,8 +371,11 @@ def test_an_entry_that_cannot_be_read_for_now_stays(start, monkeypatch):
     [
         (dict(), None),
         (dict(pairs=dataclasses.replace(PAIRS, source=PAIRS.source[::-1])), "text"),
-        (dict(overrides=["model.max_length=65"]), "max_length"),
-        (dict(overrides=["training.subword_dropout=0.3"]), "epochs, seed, subword_dropout"),
+        (dict(overrides=["model.max_length=65"]), "model.max_length"),
+        (
+            dict(overrides=["training.subword_dropout=0.3"]),
+            "epochs, training.seed, training.subword_dropout, training.subword_samples",
+        ),
     ],
 )
 def test_the_log_says_why_a_text_is_tokenized_again(options, differences, start, caplog):

@@ -14,7 +14,7 @@ from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.step import model as training_model
 from keras_transformer.training.step import optimizer as module
 from keras_transformer.training.step.crossentropy import projected_crossentropy
-from keras_transformer.training.step.model import build_training_model
+from keras_transformer.training.step.model import build_training_step
 from keras_transformer.training.step.optimizer import Adam, LossScale
 
 FLOAT16 = "training.precision=float16"
@@ -137,7 +137,7 @@ def test_gradients_are_scaled_before_they_are_rounded():
 @pytest.mark.slow
 def test_a_step_that_overflows_changes_no_weight_and_the_next_one_trains():
     config = load_recipe("demo", [*TINY, FLOAT16, "training.warmup_steps=1", "model.max_length=16"])
-    model = build_training_model(config.model, config.training, tf.distribute.get_strategy())
+    model = build_training_step(config.model, config.training, tf.distribute.get_strategy())
     random = np.random.default_rng(1)
     source, target, labels = (random.integers(4, 500, (6, 9)).astype("int32") for _ in range(3))
     batches = iter(

@@ -57,7 +57,7 @@ from keras_transformer.training.run.state import (
 )
 from keras_transformer.training.run.trainer import train
 from keras_transformer.training.step import model as step_model
-from keras_transformer.training.step.model import build_training_model
+from keras_transformer.training.step.model import build_training_step
 from keras_transformer.training.text.corpus import read_text
 from keras_transformer.training.text.filters import HeldOut
 
@@ -590,7 +590,7 @@ def test_a_state_whose_progress_is_damaged_gives_way_to_the_one_before(
 
 def test_variables_of_another_type_or_size_are_noticed(unfinished, capsys):
     config = unfinished.read_config()
-    model = build_training_model(config.model, config.training, make_strategy())
+    model = build_training_step(config.model, config.training, make_strategy())
     path = unfinished.training_state_path
     shape = model.transformer.variables[0].shape
     for value in (np.full(shape, "x"), np.zeros(shape, "int32"), np.zeros(3, "float32")):

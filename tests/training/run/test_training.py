@@ -32,7 +32,7 @@ from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.state import average_checkpoints
 from keras_transformer.training.run.trainer import train
 from keras_transformer.training.step import model as step_model
-from keras_transformer.training.step.model import build_training_model
+from keras_transformer.training.step.model import build_training_step
 from keras_transformer.training.step.optimizer import learning_rate
 from keras_transformer.training.text.corpus import SentencePairs
 from keras_transformer.translation.attention import translate_with_attention
@@ -155,8 +155,8 @@ def traces_and_trained(tmp_path_factory):
     """How often the training step was traced, and the model directory."""
     models = []
     with pytest.MonkeyPatch.context() as patch:
-        build = lambda *arguments: models.append(build_training_model(*arguments)) or models[-1]
-        patch.setattr(trainer, "build_training_model", build)
+        build = lambda *arguments: models.append(build_training_step(*arguments)) or models[-1]
+        patch.setattr(trainer, "build_training_step", build)
         trained = train_here(tmp_path_factory.mktemp("trained") / "model", *TEN_STEPS)
     return [model._update.experimental_get_tracing_count() for model in models], trained
 
@@ -246,7 +246,7 @@ def test_a_host_programs_threads_do_not_change_how_batches_are_divided(tmp_path)
         "import test_training\n"
         "from keras_transformer.training.run import trainer\n"
         # Enough is known when the model is about to be built.
-        "trainer.build_training_model = lambda *arguments: sys.exit(print(arguments[3]))\n"
+        "trainer.build_training_step = lambda *arguments: sys.exit(print(arguments[3]))\n"
         "test_training.train_here(sys.argv[1])"
     )
     assert run_python("-c", code, tmp_path / "model", cwd=ROOT) == "1\n"
@@ -453,7 +453,7 @@ def test_two_passes_differ_by_their_dropout_alone():
             "demo", [*TINY, f"model.dropout={dropout}", f"training.consistency={consistency}"]
         )
         keras.utils.set_random_seed(1)
-        model = build_training_model(config.model, config.training, make_strategy())
+        model = build_training_step(config.model, config.training, make_strategy())
         total, gradients = model._loss_of_part(0, {"source": source, "target": target}, labels)
         return total / labels.size, gradients
 
@@ -474,7 +474,7 @@ def test_gradients_of_a_larger_norm_are_scaled_to_it():
             "demo", [*TINY, "model.dropout=0.0", f"training.clip_norm={clip_norm}"]
         )
         keras.utils.set_random_seed(1)
-        model = build_training_model(config.model, config.training, make_strategy())
+        model = build_training_step(config.model, config.training, make_strategy())
         model.update(
             iter(tf.data.Dataset.from_tensors(({"source": source, "target": target}, labels)))
         )

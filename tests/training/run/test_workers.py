@@ -351,14 +351,14 @@ from tensorflow.python.distribute.collective_all_reduce_strategy import Collecti
 
 CollectiveAllReduceExtended._check_health_interval = 0.01
 
-sum_over_tokens = training_model.TrainingModel._sum_over_tokens
+sum_over_tokens = training_model.TrainingStep._sum_over_tokens
 
 def nan_from_step_21(self, *arguments):
     total, gradients = sum_over_tokens(self, *arguments)
     steps = training_model.tf.cast(self.optimizer.iterations, "float32")
     return training_model.tf.where(steps >= 20, float("nan"), total), gradients
 
-training_model.TrainingModel._sum_over_tokens = nan_from_step_21
+training_model.TrainingStep._sum_over_tokens = nan_from_step_21
 try:
     main(sys.argv[1:])
 finally:

@@ -21,7 +21,7 @@ from keras_transformer.training.batches.pipeline import (
 )
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.step.crossentropy import alignment_loss
-from keras_transformer.training.step.model import TrainingModel
+from keras_transformer.training.step.model import TrainingStep
 from keras_transformer.training.step.optimizer import Adam
 from keras_transformer.training.text.corpus import SentencePairs
 from keras_transformer.translation import Translator
@@ -92,7 +92,7 @@ def training_model(weight, parts=1, **settings):
     training = TrainingConfig(
         label_smoothing=0.0, guided_alignment=weight, precision="float32", **settings
     )
-    return TrainingModel(transformer, optimizer, training, parts)
+    return TrainingStep(transformer, optimizer, training, parts)
 
 
 @pytest.mark.slow
