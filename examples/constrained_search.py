@@ -91,8 +91,8 @@ def main():
             state,
             tf.fill([batch_size], MAX_LENGTH),
             max_length=MAX_LENGTH,
-            start_id=tokenizer.start_id,
-            end_id=tokenizer.end_id,
+            start_ids=tokenizer.start_id,
+            end_ids=tokenizer.end_id,
             beam_size=BEAM_SIZE,
             # Tokens that are forbidden everywhere need no step of one's own.
             constraints=Constraints(

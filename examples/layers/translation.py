@@ -87,7 +87,7 @@ def make_translator(model, tokenizer):
         source = tokenizer.tokenize(text)[:, 1:].to_tensor()
         step, state = model.start_decoding(source, beam_size=4, max_length=MAX_LENGTH)
         max_lengths = tf.fill([tf.shape(source)[0]], MAX_LENGTH)
-        limits = dict(max_length=MAX_LENGTH, start_id=START, end_id=END)
+        limits = dict(max_length=MAX_LENGTH, start_ids=START, end_ids=END)
         hypotheses = beam_search(step, state, max_lengths, beam_size=4, **limits)
         return {
             "text": tokenizer.detokenize(hypotheses.token_ids[:, 0]),

@@ -2,7 +2,7 @@
 
     step, state = model.start_decoding(source, beam_size)
     hypotheses = beam_search(
-        step, state, max_lengths, max_length=50, start_id=2, end_id=3, beam_size=beam_size
+        step, state, max_lengths, max_length=50, start_ids=2, end_ids=3, beam_size=beam_size
     )
 
 Apart from the model, the cost of a step does not grow with the length of the sequences. A search

@@ -24,7 +24,7 @@ class _Results(NamedTuple):
     """The best finished hypotheses of each sequence: n_best, and one more for a margin."""
 
     scores: Tensor  # float32 (n, number of results)
-    ends: Tensor  # int32 (n, number of results, 3): the last link of each hypothesis
+    ends: Tensor  # int32 (n, number of results, 3): the last back pointer of each hypothesis
     margins: Any  # float32 (n,), or () if they are not computed
 
 
@@ -39,7 +39,9 @@ class _Active(NamedTuple, Generic[State]):
     max_lengths: Tensor  # int32 (n, 1)
     max_penalties: Tensor  # float32 (n, 1), the length penalties of the maximum lengths
     results: _Results
-    links: Tensor  # int32 (n, beam_size, 3): length, parent and newest token of each hypothesis
+    back_pointers: (
+        Tensor  # int32 (n, beam_size, 3): length, parent and newest token of each hypothesis
+    )
     log_probs: Tensor  # float32 (n, beam_size)
     history: History
     state: State  # of the step function
@@ -51,8 +53,8 @@ def beam_search(
     max_lengths: Annotated[Tensor, "int (batch,)"] | Sequence[int],
     *,
     max_length: Dimension,
-    start_id: int | Annotated[Tensor, "int (batch, n)"],
-    end_id: int | Sequence[int],
+    start_ids: int | Annotated[Tensor, "int (batch, n)"],
+    end_ids: int | Sequence[int],
     beam_size: int = 4,
     length_penalty: float = 0.6,
     n_best: int = 1,
@@ -77,10 +79,10 @@ def beam_search(
         max_lengths: maximum length of each sequence in tokens, including the end token. Longer
             sequences are truncated. A maximum of 0 returns an empty sequence with a score of 0.
         max_length: maximum length of all sequences, which is the size of the result.
-        start_id: the token at position 0, or the first tokens of each sequence, int (batch, n). The
-            last of these tokens is at position 0, and the state already contains the others.
+        start_ids: the token at position 0, or the first tokens of each sequence, int (batch, n).
+            The last of these tokens is at position 0, and the state already contains the others.
             Negative ids are padding.
-        end_id: the token that ends a sequence, or several such tokens.
+        end_ids: the token that ends a sequence, or several such tokens.
         beam_size: number of hypotheses that continue at each step, at most 1,000. Defaults to 4.
         length_penalty: from 0 to 5. With 0, sequences are ranked by log probability; higher values
             favor longer sequences. Defaults to 0.6.
@@ -106,7 +108,7 @@ def beam_search(
         >>> def step(token_ids, parents, position, state):
         ...     return ops.take(ops.log(probabilities), token_ids, axis=0), state
         >>> hypotheses = beam_search(
-        ...     step, (), [5], max_length=5, start_id=0, end_id=1, beam_size=2, length_penalty=0.0
+        ...     step, (), [5], max_length=5, start_ids=0, end_ids=1, beam_size=2, length_penalty=0.0
         ... )
         >>> np.array(hypotheses.token_ids[0, 0]).tolist(), round(float(hypotheses.scores[0, 0]), 3)
         ([1, 0, 0, 0, 0], -1.204)
@@ -118,12 +120,12 @@ def beam_search(
     n_best = integer("n_best", n_best)
     require(1 <= n_best <= beam_size, "n_best", f"from 1 to beam_size={beam_size}", n_best)
     max_lengths, max_length, start_ids, end_ids = check_search_arguments(
-        max_lengths, max_length, start_id, end_id, constraints
+        max_lengths, max_length, start_ids, end_ids, constraints
     )
 
     def extend(position: Tensor, active: _Active[State]) -> tuple[_Active[State], Tensor]:
-        """Returns the active sequences with another token per hypothesis, and the new links."""
-        lengths, parents, newest = ops.unstack(active.links, 3, axis=-1)
+        """Returns the active sequences with a new token per hypothesis, and the back pointers."""
+        lengths, parents, newest = ops.unstack(active.back_pointers, 3, axis=-1)
         history = active.history.append(newest, parents)
         logits, state = step(constraints.token_at(newest), parents, position, active.state)
         logits, allowed_logits = constraints.apply(
@@ -148,7 +150,7 @@ def beam_search(
         is_end = is_any_of(token_ids, end_ids) | (length >= active.max_lengths)
         is_finished = is_end & (np.arange(is_end.shape[-1]) < beam_size)
         new_lengths = ops.full_like(parents, length)
-        links = ops.stack([new_lengths, parents, token_ids], axis=-1)
+        back_pointers = ops.stack([new_lengths, parents, token_ids], axis=-1)
         # If every next token is forbidden, a hypothesis ends with its tokens so far. It wins ties
         # against the hypotheses that end now, as do hypotheses that finished earlier.
         ending_lengths = ops.concatenate([lengths, new_lengths], axis=1)
@@ -162,7 +164,8 @@ def beam_search(
             ops.concatenate([active.results.scores, ending_scores], axis=1), num_results
         )
         ends = gather_in_rows(
-            ops.concatenate([active.results.ends, active.links, links], axis=1), kept
+            ops.concatenate([active.results.ends, active.back_pointers, back_pointers], axis=1),
+            kept,
         )
 
         worst_result = scores[:, n_best - 1 : n_best]
@@ -178,7 +181,7 @@ def beam_search(
             margins = ops.minimum(margins, margin)
 
         log_probs, kept = stable_top_k(ops.where(is_end, IMPOSSIBLE, log_probs), beam_size)
-        links = gather_in_rows(links, kept)
+        back_pointers = gather_in_rows(back_pointers, kept)
         # The search for a sequence ends when its n_best results cannot change anymore: log P can
         # only decrease, and the maximum length has the largest divisor. Constraints must not
         # increase log P.
@@ -186,8 +189,12 @@ def beam_search(
         log_probs = ops.where(worst_result >= attainable, IMPOSSIBLE, log_probs)
         results = _Results(scores, ends, margins)
         return active._replace(
-            results=results, links=links, log_probs=log_probs, history=history, state=state
-        ), links
+            results=results,
+            back_pointers=back_pointers,
+            log_probs=log_probs,
+            history=history,
+            state=state,
+        ), back_pointers
 
     # With margins, keep the best of the sequences that are not returned.
     num_results = n_best + int(with_margins)
@@ -205,13 +212,13 @@ def beam_search(
         max_lengths=max_lengths,
         max_penalties=length_penalties(max_lengths, length_penalty),
         results=_Results(scores, ops.zeros((batch, num_results, 3), "int32"), margins),
-        links=ops.stack([ops.zeros_like(parents), parents, token_ids], axis=-1),
+        back_pointers=ops.stack([ops.zeros_like(parents), parents, token_ids], axis=-1),
         log_probs=ops.where(has_room, only_first[:beam_size], IMPOSSIBLE),
         history=constraints.start_history(start_ids, max_length, beam_size),
         state=state,
     )
-    # The links of every step. The last row is not used, but a compiler needs a row to read if
-    # max_length is 0.
+    # The back pointers of every step. The last row is not used, but a compiler needs a row to read
+    # if max_length is 0.
     record = ops.zeros((max_length + 1, batch, beam_size, 3), "int32")
     num_steps, record, (scores, ends, margins) = extend_until_finished(
         extend,
@@ -236,7 +243,7 @@ def length_penalties(
 
 
 def _read_back(record: Tensor, num_steps: Tensor, ends: Tensor, max_length: Dimension) -> Tensor:
-    """Follows the links from each end (batch, n_best, 3) back to the start.
+    """Follows the back pointers from each end (batch, n_best, 3) back to the start.
 
     Returns:
         int32 (batch, n_best, max_length), the token ids.
@@ -244,14 +251,14 @@ def _read_back(record: Tensor, num_steps: Tensor, ends: Tensor, max_length: Dime
     lengths = ends[..., 0]
 
     def prepend(
-        position: Tensor, links: Tensor, token_ids: Tensor
+        position: Tensor, back_pointers: Tensor, token_ids: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         # (batch, n_best, 3)
-        links = gather_in_rows(ops.take(record, position, axis=0), links[..., 1])
-        links = ops.where((position < lengths - 1)[..., None], links, ends)
-        newest = ops.where(position < lengths, links[..., 2], 0)
+        back_pointers = gather_in_rows(ops.take(record, position, axis=0), back_pointers[..., 1])
+        back_pointers = ops.where((position < lengths - 1)[..., None], back_pointers, ends)
+        newest = ops.where(position < lengths, back_pointers[..., 2], 0)
         token_ids = ops.scatter_update(token_ids, ops.reshape(position, (1, 1)), newest[None])
-        return position - 1, links, token_ids
+        return position - 1, back_pointers, token_ids
 
     start = num_steps - 1, ends, ops.zeros((max_length, *ops.shape(lengths)), "int32")
     _, _, token_ids = ops.while_loop(lambda position, *_: position >= 0, prepend, start)

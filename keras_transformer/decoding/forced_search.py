@@ -20,8 +20,8 @@ def forced_search(
     max_lengths: Annotated[Tensor, "int (batch,)"] | Sequence[int],
     *,
     max_length: Dimension,
-    start_id: int | Annotated[Tensor, "int (batch, n)"],
-    end_id: int | Sequence[int],
+    start_ids: int | Annotated[Tensor, "int (batch, n)"],
+    end_ids: int | Sequence[int],
     length_penalty: float = 0.0,
     constraints: Constraints = NO_CONSTRAINTS,
     drop_finished: bool = False,
@@ -43,7 +43,7 @@ def forced_search(
         >>> def step(token_ids, parents, position, state):
         ...     return ops.take(ops.log(probabilities), token_ids, axis=0), state
         >>> hypotheses = forced_search(
-        ...     step, (), np.array([[0, 1, 0]]), [3], max_length=3, start_id=0, end_id=1
+        ...     step, (), np.array([[0, 1, 0]]), [3], max_length=3, start_ids=0, end_ids=1
         ... )
         >>> round(float(hypotheses.scores[0, 0]), 3)
         -3.507
@@ -51,7 +51,7 @@ def forced_search(
         The score is log 0.1 + log 0.3.
     """
     token_ids = ops.convert_to_tensor(token_ids, "int32")
-    search = SingleHypothesisSearch(step, max_lengths, max_length, start_id, end_id, constraints)
+    search = SingleHypothesisSearch(step, max_lengths, max_length, start_ids, end_ids, constraints)
 
     def choose(position: Tensor, rows: Tensor, logits: Tensor) -> Tensor:
         known = ops.take(ops.take(token_ids, position, axis=1), rows, axis=0)[:, None]

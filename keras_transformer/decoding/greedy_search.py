@@ -17,8 +17,8 @@ def greedy_search(
     max_lengths: Annotated[Tensor, "int (batch,)"] | Sequence[int],
     *,
     max_length: Dimension,
-    start_id: int | Annotated[Tensor, "int (batch, n)"],
-    end_id: int | Sequence[int],
+    start_ids: int | Annotated[Tensor, "int (batch, n)"],
+    end_ids: int | Sequence[int],
     constraints: Constraints = NO_CONSTRAINTS,
     drop_finished: bool = False,
     growth: Growth | None = None,
@@ -38,11 +38,11 @@ def greedy_search(
         >>> probabilities = [[0.1, 0.3, 0.6], [0.1, 0.7, 0.2], [0.2, 0.7, 0.1]]  # [previous][next]
         >>> def step(token_ids, parents, position, state):
         ...     return ops.take(ops.log(probabilities), token_ids, axis=0), state
-        >>> hypotheses = greedy_search(step, (), [5], max_length=5, start_id=0, end_id=1)
+        >>> hypotheses = greedy_search(step, (), [5], max_length=5, start_ids=0, end_ids=1)
         >>> np.array(hypotheses.token_ids[0, 0]).tolist()
         [2, 1, 0, 0, 0]
     """
-    search = SingleHypothesisSearch(step, max_lengths, max_length, start_id, end_id, constraints)
+    search = SingleHypothesisSearch(step, max_lengths, max_length, start_ids, end_ids, constraints)
     return search.run(choose_most_probable, state, drop_finished, growth, with_margins)
 
 

@@ -22,8 +22,8 @@ def sample(
     max_lengths: Annotated[Tensor, "int (batch,)"] | Sequence[int],
     *,
     max_length: Dimension,
-    start_id: int | Annotated[Tensor, "int (batch, n)"],
-    end_id: int | Sequence[int],
+    start_ids: int | Annotated[Tensor, "int (batch, n)"],
+    end_ids: int | Sequence[int],
     seed: Dimension,
     rows: Annotated[Tensor, "int (batch,)"] | None = None,
     temperature: float | Tensor = 1.0,
@@ -66,11 +66,11 @@ def sample(
         >>> probabilities = [[0.1, 0.3, 0.6], [0.1, 0.7, 0.2], [0.2, 0.7, 0.1]]  # [previous][next]
         >>> def step(token_ids, parents, position, state):
         ...     return ops.take(ops.log(probabilities), token_ids, axis=0), state
-        >>> hypotheses = sample(step, (), [5, 5], max_length=5, start_id=0, end_id=1, seed=7)
+        >>> hypotheses = sample(step, (), [5, 5], max_length=5, start_ids=0, end_ids=1, seed=7)
         >>> np.array(hypotheses.token_ids[:, 0]).tolist()
         [[2, 1, 0, 0, 0], [2, 2, 1, 0, 0]]
     """
-    search = SingleHypothesisSearch(step, max_lengths, max_length, start_id, end_id, constraints)
+    search = SingleHypothesisSearch(step, max_lengths, max_length, start_ids, end_ids, constraints)
     if rows is None:
         rows = ops.arange(search.batch_size, dtype="int32")
     choose = choose_at_random(seed, rows, max_length, temperature, top_k, top_p)

@@ -20,8 +20,8 @@ from .constraints import Constraints
 def check_search_arguments(
     max_lengths: Tensor | Sequence[int],
     max_length: Dimension,
-    start_id: int | Tensor,
-    end_id: int | Sequence[int],
+    start_ids: int | Tensor,
+    end_ids: int | Sequence[int],
     constraints: Constraints,
 ) -> tuple[
     Annotated[Tensor, "int32 (batch, 1)"],
@@ -35,28 +35,28 @@ def check_search_arguments(
         A tuple of the maximum lengths, the size of the result, the start tokens (as indices from
         `Constraints.place_of`) and the end tokens.
     """
-    max_length, start_id, end_id = plain(max_length), plain(start_id), plain(end_id)
+    max_length, start_ids, end_ids = plain(max_length), plain(start_ids), plain(end_ids)
     limits: Tensor = ops.convert_to_tensor(max_lengths, "int32")
     if len(limits.shape) != 1:
         shape = tuple(limits.shape)
         raise ConfigError(
             f"max_lengths must have shape (batch,); received max_lengths of shape {shape}"
         )
-    for name, value in (("max_length", max_length), ("start_id", start_id)):
+    for name, value in (("max_length", max_length), ("start_ids", start_ids)):
         require(not isinstance(value, int) or value >= 0, name, "at least 0", value)
-    end_ids = (end_id,) if isinstance(end_id, int) else tuple(end_id)
-    require(all(token_id >= 0 for token_id in end_ids), "end_id", "at least 0", end_id)
+    end_ids = (end_ids,) if isinstance(end_ids, int) else tuple(end_ids)
+    require(all(token_id >= 0 for token_id in end_ids), "end_ids", "at least 0", end_ids)
     constraints.check()
     limits = ops.minimum(limits, max_length)[:, None]
-    if isinstance(start_id, int):
-        return limits, max_length, ops.full_like(limits, start_id), end_ids
-    start_ids: Tensor = ops.convert_to_tensor(start_id, "int32")
-    if len(start_ids.shape) != 2 or start_ids.shape[1] == 0:
-        shape = tuple(start_ids.shape)
+    if isinstance(start_ids, int):
+        return limits, max_length, ops.full_like(limits, start_ids), end_ids
+    starts: Tensor = ops.convert_to_tensor(start_ids, "int32")
+    if len(starts.shape) != 2 or starts.shape[1] == 0:
+        shape = tuple(starts.shape)
         raise ConfigError(
-            f"start_id must be an int or of shape (batch, n), n at least 1; received shape {shape}"
+            f"start_ids must be an int or of shape (batch, n), n at least 1; received shape {shape}"
         )
-    return limits, max_length, constraints.place_of(start_ids), end_ids
+    return limits, max_length, constraints.place_of(starts), end_ids
 
 
 class Growth(NamedTuple):

@@ -49,13 +49,13 @@ class SingleHypothesisSearch(Generic[State]):
         step: Step[State],
         max_lengths: Tensor | Sequence[int],
         max_length: Dimension,
-        start_id: int | Tensor,
-        end_id: int | Sequence[int],
+        start_ids: int | Tensor,
+        end_ids: int | Sequence[int],
         constraints: Constraints,
     ) -> None:
         self._step, self._constraints = step, constraints
         self._max_lengths, self._max_length, self._start_ids, self._end_ids = (
-            check_search_arguments(max_lengths, max_length, start_id, end_id, constraints)
+            check_search_arguments(max_lengths, max_length, start_ids, end_ids, constraints)
         )
 
     @property

@@ -240,8 +240,8 @@ class Generator:
         arguments: dict[str, Any] = dict(
             max_lengths=ops.full_like(prompts[:, 0], request.max_new_tokens),
             max_length=request.max_new_tokens,
-            start_id=prompts,
-            end_id=request.stop_ids,
+            start_ids=prompts,
+            end_ids=request.stop_ids,
             constraints=request.constraints._replace(repetition_penalty=repetition_penalty),
         )
         if request.is_sampled:

@@ -149,8 +149,8 @@ def _search_inputs(
         inputs["max_lengths"],
         n_best,
         max_length=max_length,
-        start_id=Tokenizer.start_id,
-        end_id=Tokenizer.end_id,
+        start_ids=Tokenizer.start_id,
+        end_ids=Tokenizer.end_id,
         constraints=constraints_of(searched.decoding, inputs.get("placeholders"), candidates),
         growth=Growth(num_first_steps, functools.partial(_with_values_of, full_state)),
     )

@@ -33,7 +33,7 @@ def search_plain(
         starts = tf.fill([tf.size(rows), 1], Tokenizer.start_id)
         beginnings = tf.concat([starts, tf.gather(request.prefix, rows)], axis=1)
         # Align prefixes at their ends, with -1 in front of shorter prefixes.
-        inputs["start_id"] = tf.reverse(beginnings[:, ::-1].to_tensor(-1), [1])
+        inputs["start_ids"] = tf.reverse(beginnings[:, ::-1].to_tensor(-1), [1])
     if request.placeholders is not None:
         inputs["placeholders"] = tf.gather(request.placeholders, rows)
     sampling = request.sampling
@@ -59,7 +59,7 @@ def _search_inputs(
     Args:
         searched: see `search_tokens`, also for `n_best` and `sampling`.
         inputs: tensors by name: "source", int32 (batch, length), "max_lengths", and "width", the
-            length to which the tokens are padded; "start_id", the start token and the prefix of
+            length to which the tokens are padded; "start_ids", the start token and the prefix of
             each text, with prefixes; "placeholders" with placeholders; "rows", the numbers of the
             texts, with sampling; "known_tokens", int32 (batch, n_best, width), if they are known.
     """
@@ -124,12 +124,12 @@ def _start_search(
 
     See `_search_inputs` for the arguments.
     """
-    start_id: Any = inputs.get("start_id", Tokenizer.start_id)
+    start_ids: Any = inputs.get("start_ids", Tokenizer.start_id)
     options: dict[str, Any] = {}
-    if "start_id" in inputs:
-        options["prefix"] = start_id[:, :-1]
+    if "start_ids" in inputs:
+        options["prefix"] = start_ids[:, :-1]
     if searched.candidates is not None:
-        options["candidates"] = searched.candidates.of(inputs["source"], inputs.get("start_id"))
+        options["candidates"] = searched.candidates.of(inputs["source"], inputs.get("start_ids"))
     if searched.output_projection is not None:
         options["output_projection"] = searched.output_projection
     step, state = searched.model.start_decoding(inputs["source"], beam_size, **options)
@@ -139,8 +139,8 @@ def _start_search(
     arguments = dict(
         max_lengths=inputs["max_lengths"],
         max_length=tf.reduce_max(inputs["max_lengths"]),
-        start_id=start_id,
-        end_id=Tokenizer.end_id,
+        start_ids=start_ids,
+        end_ids=Tokenizer.end_id,
         constraints=constraints,
         drop_finished=True,
     )

@@ -158,14 +158,16 @@ def assert_same_sentences(actual, expected):
 def search(tables, max_lengths, beam_size, max_length=None, **options):
     """Beam search."""
     max_length = max(max_lengths) if max_length is None else max_length
-    options = dict(max_length=max_length, start_id=START, end_id=END, beam_size=beam_size) | options
+    options = (
+        dict(max_length=max_length, start_ids=START, end_ids=END, beam_size=beam_size) | options
+    )
     return beam_search(step, initial_state(tables, beam_size), max_lengths, **options)
 
 
 def follow(tables, max_lengths, max_length=None, **options):
     """Greedy search."""
     max_length = max(max_lengths) if max_length is None else max_length
-    options = dict(max_length=max_length, start_id=START, end_id=END) | options
+    options = dict(max_length=max_length, start_ids=START, end_ids=END) | options
     return greedy_search(step, initial_state(tables, 1), max_lengths, **options)
 
 

@@ -35,7 +35,7 @@ def tables_of(candidates, seed=3):
 
 
 def search_both(
-    kind, tables, candidates, constraints, start_id=START, max_lengths=MAX_LENGTHS, **options
+    kind, tables, candidates, constraints, start_ids=START, max_lengths=MAX_LENGTHS, **options
 ):
     """Searches all tokens, and by a step that computes the logits of the candidates alone."""
 
@@ -44,7 +44,7 @@ def search_both(
         return ops.take(logits, candidates, axis=-1), state
 
     search, state = SEARCHES[kind], initial_state(tables, 3 if kind == "beam" else 1)
-    options |= dict(max_length=9, start_id=start_id, end_id=END)
+    options |= dict(max_length=9, start_ids=start_ids, end_ids=END)
     among_candidates = Constraints(**constraints, candidates=candidates)
     return (
         search(step, state, max_lengths, **options, constraints=Constraints(**constraints)),
@@ -55,9 +55,9 @@ def search_both(
 @pytest.mark.parametrize("constraints", CONSTRAINTS[::2], ids=str)
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_candidates_are_searched_as_if_the_others_could_not_be(kind, constraints):
-    start_id, candidates = map(ops.convert_to_tensor, (BEGINNINGS, CANDIDATES))
+    start_ids, candidates = map(ops.convert_to_tensor, (BEGINNINGS, CANDIDATES))
     expected, hypotheses = search_both(
-        kind, tables_of(CANDIDATES), candidates, constraints, start_id
+        kind, tables_of(CANDIDATES), candidates, constraints, start_ids
     )
     assert_same(hypotheses, expected)
 

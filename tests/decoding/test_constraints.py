@@ -106,9 +106,9 @@ def greedy_reference(starts, max_length, **constraints):
 @pytest.mark.parametrize("constraints", CONSTRAINTS)
 @pytest.mark.parametrize("starts", [[[0], [2], [4]], [[-1, 3], [2, 4], [4, 4]], [[5, 4, 2]] * 3])
 def test_greedy_search_is_the_best_of_what_is_allowed(constraints, starts):
-    start_id = ops.convert_to_tensor(starts, "int32")
+    start_ids = ops.convert_to_tensor(starts, "int32")
     arguments = dict(
-        max_length=9, start_id=start_id, end_id=END, constraints=constraints_of(3, **constraints)
+        max_length=9, start_ids=start_ids, end_ids=END, constraints=constraints_of(3, **constraints)
     )
     hypotheses = greedy_search(step, (), [9, 7, 2], **arguments)
     expected = [
@@ -130,7 +130,7 @@ def test_a_beam_that_holds_all_finds_the_best_sequences_that_are_allowed(constra
             scores[tokens] = sum(log_probs[token] for log_probs, token in zip(allowed, tokens))
     best = sorted(score for score in scores.values() if score > -np.inf)[::-1][:6]
     hypotheses = beam_search(
-        step, (), [length], max_length=length, start_id=START, end_id=END,
+        step, (), [length], max_length=length, start_ids=START, end_ids=END,
         beam_size=VOCAB_SIZE**3, length_penalty=0.0, n_best=6,
         constraints=constraints_of(1, **constraints),
     )  # fmt: skip
@@ -145,7 +145,9 @@ def test_a_beam_that_holds_all_finds_the_best_sequences_that_are_allowed(constra
 @pytest.mark.parametrize("temperature", [pytest.param(1.0, marks=pytest.mark.slow), 2.5])
 def test_sampling_draws_from_what_is_allowed_by_its_own_numbers(constraints, temperature):
     rows, length = 60, 8
-    arguments = dict(max_length=length, start_id=START, end_id=END, seed=5, temperature=temperature)
+    arguments = dict(
+        max_length=length, start_ids=START, end_ids=END, seed=5, temperature=temperature
+    )
     hypotheses = sample(
         step, (), [length] * rows, **arguments, constraints=constraints_of(rows, **constraints)
     )
@@ -174,7 +176,7 @@ SEARCHES = {
 
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
 def test_where_nothing_is_left_a_sequence_ends(search):
-    arguments = dict(max_length=VOCAB_SIZE + 3, start_id=START, end_id=())
+    arguments = dict(max_length=VOCAB_SIZE + 3, start_ids=START, end_ids=())
     constraints = Constraints(no_repeat_ngram_size=1)
     # Five other tokens after the first: the second sequence has room for one more.
     limits = [VOCAB_SIZE - 1, VOCAB_SIZE]
@@ -192,7 +194,7 @@ def test_where_nothing_is_left_a_sequence_ends(search):
 
 
 def test_an_n_gram_may_be_longer_than_the_text_and_a_limit_below_the_minimum():
-    arguments = dict(max_length=4, start_id=START, end_id=END)
+    arguments = dict(max_length=4, start_ids=START, end_ids=END)
     [[(score, tokens)]] = as_lists(greedy_search(step, (), [4], **arguments))
     hypotheses = greedy_search(
         step, (), [4], **arguments, constraints=Constraints(no_repeat_ngram_size=50)
@@ -229,8 +231,8 @@ def test_constraints_are_checked(constraints, message):
                 (),
                 [2],
                 max_length=2,
-                start_id=START,
-                end_id=END,
+                start_ids=START,
+                end_ids=END,
                 constraints=Constraints(**constraints),
             )
 
@@ -252,7 +254,10 @@ if keras.backend.backend() == "tensorflow":
             )
             def run(limits, required, search=search):
                 arguments = dict(
-                    max_length=tf.reduce_max(limits), start_id=START, end_id=END, drop_finished=True
+                    max_length=tf.reduce_max(limits),
+                    start_ids=START,
+                    end_ids=END,
+                    drop_finished=True,
                 )
                 return search(
                     step,

@@ -55,8 +55,8 @@ def step_with_the_same_change(token_ids, parents, position, state):
 )
 @pytest.mark.parametrize("starts", [[[START]] * 3, [[-1, -1, 3], [-1, 2, 3], [4, 5, 5]]])
 def test_searches_equal_those_of_a_step_that_does_the_same(search, constraints, starts):
-    start_id = ops.convert_to_tensor(starts, "int32")
-    options = dict(max_length=7, start_id=start_id, end_id=END)
+    start_ids = ops.convert_to_tensor(starts, "int32")
+    options = dict(max_length=7, start_ids=start_ids, end_ids=END)
     with_processor = Constraints(logits_processor=Changed(), **constraints)
     processed = search(step, (), [7, 4, 0], **options, constraints=with_processor)
     beam_size = 3 if search is SEARCHES["beam"] else 1
@@ -74,7 +74,7 @@ def test_a_processor_may_forbid_everything(search):
 
     constraints = Constraints(logits_processor=three_tokens)
     hypotheses = search(
-        step, (), [5, 2], max_length=5, start_id=START, end_id=(), constraints=constraints
+        step, (), [5, 2], max_length=5, start_ids=START, end_ids=(), constraints=constraints
     )
     for sequences, length in zip(as_lists(hypotheses), (3, 2)):
         assert {len(tokens) for _, tokens in sequences} == {length}
@@ -93,7 +93,7 @@ def test_scores_by_hand():
         (Constraints(forbidden_ids=[0]), np.log(0.25)),
     ):
         hypotheses = greedy_search(
-            thirds, (), [1], max_length=1, start_id=0, end_id=(), constraints=constraints
+            thirds, (), [1], max_length=1, start_ids=0, end_ids=(), constraints=constraints
         )
         assert as_lists(hypotheses) == [[(pytest.approx(score), [1])]]
 
@@ -106,11 +106,11 @@ def test_the_arguments_of_a_processor():
         assert keras.backend.standardize_dtype(logits.dtype) == "float32"
         return logits
 
-    start_id = ops.convert_to_tensor([[-1, 4], [3, 2]], "int32")
+    start_ids = ops.convert_to_tensor([[-1, 4], [3, 2]], "int32")
     constraints = Constraints(logits_processor=record)
     with run_step_by_step():
         hypotheses = greedy_search(
-            step, (), [3, 3], max_length=3, start_id=start_id, end_id=(), constraints=constraints
+            step, (), [3, 3], max_length=3, start_ids=start_ids, end_ids=(), constraints=constraints
         )
     first, second = ops.convert_to_numpy(hypotheses.token_ids)[:, 0, :2].T
     assert [(shape, position) for _, shape, position in calls] == [
@@ -143,6 +143,6 @@ def test_the_arguments_of_a_processor():
 def test_processors_that_are_refused(search, constraints, message):
     with pytest.raises(ConfigError, match=message):
         search(
-            step, (), [2], max_length=2, start_id=START, end_id=END,
+            step, (), [2], max_length=2, start_ids=START, end_ids=END,
             constraints=Constraints(**constraints),
         )  # fmt: skip

@@ -34,7 +34,7 @@ PROBABILITIES = [
     [0.0, 0.3, 0.4, 0.3],
     [0.0, 0.9, 0.1, 0.0],
 ]
-OPTIONS = dict(start_id=START, end_id=END, with_margins=True)
+OPTIONS = dict(start_ids=START, end_ids=END, with_margins=True)
 
 
 def margins_of(hypotheses):
@@ -180,7 +180,7 @@ def test_forced_search_along_found_tokens_gives_their_scores(length_penalty, con
     for place in range(found.token_ids.shape[1]):
         forced = forced_search(
             step, initial_state(tables, 1), found.token_ids[:, place], limits, max_length=7,
-            start_id=START, end_id=END, length_penalty=length_penalty or 0.0,
+            start_ids=START, end_ids=END, length_penalty=length_penalty or 0.0,
             constraints=constraints,
         )  # fmt: skip
         is_found = ops.convert_to_numpy(found.scores[:, place]) > -np.inf
@@ -211,6 +211,13 @@ def test_forced_search_along_impossible_tokens_returns_other_tokens(tokens, opti
             return logits[..., :3], state
 
     forced = forced_search(
-        model_step, (), np.array([tokens]), [3], max_length=3, start_id=START, end_id=END, **options
+        model_step,
+        (),
+        np.array([tokens]),
+        [3],
+        max_length=3,
+        start_ids=START,
+        end_ids=END,
+        **options,
     )
     assert ops.convert_to_numpy(forced.token_ids)[0, 0].tolist() != tokens

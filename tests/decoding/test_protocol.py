@@ -48,7 +48,7 @@ def test_beam_search_stops_as_soon_as_nothing_can_change(alpha):
         with run_step_by_step():
             beam_search(
                 counting(calls), initial_state(tables[list(chosen)], 3), [40] * len(chosen),
-                max_length=40, start_id=START, end_id=END, beam_size=3, length_penalty=alpha,
+                max_length=40, start_ids=START, end_ids=END, beam_size=3, length_penalty=alpha,
                 n_best=2,
             )  # fmt: skip
         assert len(calls) == max(expected[i] for i in chosen)
@@ -60,7 +60,7 @@ def test_greedy_search_stops_with_its_last_sentence():
     with run_step_by_step():
         results = greedy_search(
             counting(calls), initial_state(tables, 1), [40] * 6,
-            max_length=40, start_id=START, end_id=END,
+            max_length=40, start_ids=START, end_ids=END,
         )  # fmt: skip
     assert 1 < len(calls) == ops.convert_to_numpy(results.lengths).max() < 40
 
@@ -73,7 +73,7 @@ def test_beam_search_needs_nothing_of_a_model_but_the_protocol(beam_size, n_best
         step, state = model.start_decoding(SOURCES, beam_size)
         results = beam_search(
             *(step, state, [max_length] * 5),
-            **dict(max_length=max_length, start_id=START, end_id=END),
+            **dict(max_length=max_length, start_ids=START, end_ids=END),
             **dict(beam_size=beam_size, length_penalty=alpha, n_best=n_best),
         )
     model.assert_calls_keep_the_protocol(5, beam_size)
@@ -101,7 +101,7 @@ def test_greedy_search_needs_nothing_of_a_model_but_the_protocol():
     with run_step_by_step():
         step, state = model.start_decoding(SOURCES)
         results = greedy_search(
-            step, state, [max_length] * 5, max_length=max_length, start_id=START, end_id=END
+            step, state, [max_length] * 5, max_length=max_length, start_ids=START, end_ids=END
         )
     model.assert_calls_keep_the_protocol(5, beam_size=1)
     for source, sentences in zip(SOURCES, as_lists(results)):

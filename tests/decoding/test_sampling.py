@@ -13,7 +13,7 @@ from keras_transformer.errors import ConfigError
 PROBABILITIES = np.array([0.3, 0.05, 0.25, 0.2, 0.12, 0.08])
 # The 99.9th percentiles of the chi-square distribution with 1, 2, ... degrees of freedom.
 CHI_SQUARE = {1: 10.83, 2: 13.82, 3: 16.27, 4: 18.47, 5: 20.52}
-ARGUMENTS = dict(start_id=0, end_id=(), max_length=1)
+ARGUMENTS = dict(start_ids=0, end_ids=(), max_length=1)
 
 
 def independent_step(probabilities):
@@ -120,7 +120,7 @@ def test_several_end_tokens_of_a_beam_search():
     logits = np.array([2.0, 1.5, -0.5, -1.0], "float32")
     # All that ends with 0 or 1 ends; 2 and 3 go on.
     options = dict(
-        max_length=2, start_id=3, end_id=[0, 1], beam_size=3, length_penalty=0.0, n_best=3
+        max_length=2, start_ids=3, end_ids=[0, 1], beam_size=3, length_penalty=0.0, n_best=3
     )
     samples = beam_search(independent_step(np.exp(logits)), (), [2], **options)
     log_probs = logits - np.log(np.exp(logits).sum())
@@ -146,7 +146,7 @@ def test_any_temperature_above_0_draws_from_the_probabilities():
         ({"temperature": 0.0}, "temperature must be positive"),
         ({"top_k": 0}, "top_k must be positive"),
         ({"top_p": 0.0}, "top_p must be above 0 and at most 1"),
-        ({"end_id": [-1]}, "end_id must be at least 0"),
+        ({"end_ids": [-1]}, "end_ids must be at least 0"),
     ],
 )
 def test_arguments_that_are_refused(options, message):
@@ -164,7 +164,7 @@ if keras.backend.backend() == "tensorflow":
             def search(limits):
                 return sample(
                     independent_step(PROBABILITIES), tf.zeros_like(limits), limits,
-                    max_length=12, start_id=0, end_id=3, seed=5, drop_finished=drop_finished,
+                    max_length=12, start_ids=0, end_ids=3, seed=5, drop_finished=drop_finished,
                 )  # fmt: skip
 
             return token_ids_of(search(tf.fill([20], 12)))

@@ -42,7 +42,9 @@ TRAP = [
 
 def test_greedy_follows_the_best_token_and_is_cut():
     # a (0.6), then a (0.4), then cut: P = 0.24.
-    hypotheses = greedy_search(markov_step(TRAP), (), [2], max_length=4, start_id=START, end_id=END)
+    hypotheses = greedy_search(
+        markov_step(TRAP), (), [2], max_length=4, start_ids=START, end_ids=END
+    )
     token_ids, lengths, scores = as_arrays(hypotheses)
     np.testing.assert_array_equal(token_ids, [[[A, A, 0, 0]]])
     np.testing.assert_array_equal(lengths, [[2]])
@@ -54,7 +56,7 @@ def test_beam_search_finds_what_greedy_misses():
     # b end 0.36, a a 0.24, a end 0.18, a b 0.18 (the lower token id first); all finish, 2 are kept.
     # lp = ((5 + 2) / 6) ** 1 = 7/6.
     hypotheses = beam_search(
-        markov_step(TRAP), (), [2], max_length=4, start_id=START, end_id=END,
+        markov_step(TRAP), (), [2], max_length=4, start_ids=START, end_ids=END,
         beam_size=2, length_penalty=1.0, n_best=2,
     )  # fmt: skip
     token_ids, lengths, scores = as_arrays(hypotheses)
@@ -74,7 +76,7 @@ def test_beam_search_finds_what_greedy_misses():
 def test_length_penalty_turns_the_order(length_penalty, sentence, score):
     probabilities = [[0.0, 0.35, 0.65], [0.0, 1.0, 0.0], [0.2, 0.5, 0.3]]
     hypotheses = beam_search(
-        markov_step(probabilities), (), [2], max_length=2, start_id=START, end_id=END,
+        markov_step(probabilities), (), [2], max_length=2, start_ids=START, end_ids=END,
         beam_size=2, length_penalty=length_penalty,
     )  # fmt: skip
     assert_same_sentences(as_lists(hypotheses)[0], [(score, sentence)])
@@ -84,7 +86,7 @@ def test_equals_come_in_the_order_of_time_beam_and_token():
     # Four equal tokens. Step 1: [1] ends with 1/4, [0] and [2] live. Step 2: the first 4 of the 8
     # continuations with 1/16 each are those of [0].
     hypotheses = beam_search(
-        markov_step(np.full((4, 4), 0.25)), (), [2], max_length=2, start_id=START, end_id=END,
+        markov_step(np.full((4, 4), 0.25)), (), [2], max_length=2, start_ids=START, end_ids=END,
         beam_size=2, length_penalty=0.0, n_best=2,
     )  # fmt: skip
     expected = [(np.log(1 / 4), [1]), (np.log(1 / 16), [0, 0])]
@@ -177,7 +179,7 @@ def test_a_neighbor_that_goes_on_for_long_changes_nothing():
         tempted = (position >= 20) & ops.reshape(ops.arange(6) < 5, (6, 1, 1))
         return ops.where(tempted, sure, logits), state
 
-    options = dict(max_length=40, start_id=START, end_id=END)
+    options = dict(max_length=40, start_ids=START, end_ids=END)
     for searched_step in (step, tempting_step):
         beam = beam_search(
             searched_step, initial_state(tables, 3), [40] * 6, beam_size=3, n_best=2, **options
@@ -198,7 +200,7 @@ def test_a_neighbor_that_goes_on_for_long_changes_nothing():
 def test_each_sentence_is_cut_at_its_own_maximum_length():
     tables = random_tables(41, 5, 4)
     max_lengths = [3, 0, 1, 6, 9]  # The capacity is 7: the last one is lowered to it.
-    options = dict(max_length=7, end_id=NEVER)
+    options = dict(max_length=7, end_ids=NEVER)
     beam, greedy = (
         search(tables, max_lengths, 2, n_best=2, **options),
         follow(tables, max_lengths, **options),
@@ -250,7 +252,7 @@ DEAD_END = [[0, 0, 0.4, 0.6], [0, 0, 0, 1], [0, 0, 0, 0], [0, 0.6, 0, 0.4]]
 )
 def test_in_a_beam_a_dead_end_is_finished_and_the_others_go_on(length_penalty, expected):
     hypotheses = beam_search(
-        markov_step(DEAD_END), (), [3], max_length=3, start_id=START, end_id=END,
+        markov_step(DEAD_END), (), [3], max_length=3, start_ids=START, end_ids=END,
         beam_size=2, length_penalty=length_penalty, n_best=2,
     )  # fmt: skip
     assert_same_sentences(as_lists(hypotheses)[0], expected)
@@ -262,7 +264,7 @@ def test_a_dead_end_ends_a_sequence_where_it_is_with_its_score():
     dead_end_step = markov_step(
         [[0, 0, 0.9, 0.1, 0], [0, 1, 0, 0, 0], [0, 0, 0.3, 0, 0.7], [0, 1, 0, 0, 0], [0] * 5]
     )
-    options = dict(max_length=5, start_id=START, end_id=END)
+    options = dict(max_length=5, start_ids=START, end_ids=END)
     for hypotheses in (
         greedy_search(dead_end_step, (), [5, 1, 0], **options),
         sample(dead_end_step, (), [5, 1, 0], **options, seed=1, top_k=1),
@@ -280,7 +282,7 @@ def test_a_sequence_that_no_token_may_begin_is_empty(logit):
         return ops.full((*ops.shape(token_ids), 3), logit), state
 
     constraints = Constraints(forbidden_ids=[0, 1, 2])
-    options = dict(max_length=4, start_id=START, end_id=END, constraints=constraints)
+    options = dict(max_length=4, start_ids=START, end_ids=END, constraints=constraints)
     for hypotheses in (
         greedy_search(no_step, (), [4, 0], **options),
         sample(no_step, (), [4, 0], **options, seed=1),
@@ -314,7 +316,7 @@ def test_log_probabilities_stay_exact_beside_huge_logits():
     def huge(token_ids, parents, position, state):
         return ops.broadcast_to(logits, (*ops.shape(token_ids), 2)), state
 
-    hypotheses = greedy_search(huge, (), [100], max_length=100, start_id=0, end_id=1)
+    hypotheses = greedy_search(huge, (), [100], max_length=100, start_ids=0, end_ids=1)
     np.testing.assert_allclose(hypotheses.scores, [[-100 * np.log1p(np.exp(-gap))]], rtol=1e-5)
 
 
@@ -323,10 +325,10 @@ def test_a_vocabulary_of_one_token():
         return ops.zeros((*ops.shape(token_ids), 1)), state
 
     hypotheses = beam_search(
-        only, (), [3], max_length=3, start_id=0, end_id=0, beam_size=3, n_best=2
+        only, (), [3], max_length=3, start_ids=0, end_ids=0, beam_size=3, n_best=2
     )
     assert as_lists(hypotheses) == [[(0.0, [0])]]
-    hypotheses = beam_search(only, (), [3], max_length=3, start_id=0, end_id=NEVER, beam_size=3)
+    hypotheses = beam_search(only, (), [3], max_length=3, start_ids=0, end_ids=NEVER, beam_size=3)
     assert as_lists(hypotheses) == [[(0.0, [0, 0, 0])]]
 
 
@@ -354,14 +356,14 @@ def test_a_vocabulary_of_one_token():
         (dict(length_penalty="1"), "be of type float; received length_penalty='1'"),
         (dict(max_length=-1), "be at least 0; received max_length=-1"),
         (dict(max_length=np.int64(-1)), "be at least 0; received max_length=-1"),
-        (dict(start_id=-2), "be at least 0; received start_id=-2"),
-        (dict(end_id=-3), "be at least 0; received end_id=-3"),
+        (dict(start_ids=-2), "be at least 0; received start_ids=-2"),
+        (dict(end_ids=-3), "be at least 0; received end_ids=-3"),
         (dict(max_lengths=4), "have shape (batch,); received max_lengths of shape ()"),
         (dict(max_lengths=[[4]]), "have shape (batch,); received max_lengths of shape (1, 1)"),
     ],
 )
 def test_bad_arguments_are_named(arguments, rule):
-    given = dict(max_lengths=[4], max_length=4, start_id=START, end_id=END) | arguments
+    given = dict(max_lengths=[4], max_length=4, start_ids=START, end_ids=END) | arguments
     (name,) = arguments
     searches = [beam_search]
     if name not in ("beam_size", "n_best", "length_penalty"):
@@ -373,7 +375,7 @@ def test_bad_arguments_are_named(arguments, rule):
 
 
 def test_integers_of_numpy_are_integers():
-    numbers = dict(max_length=4, start_id=START, end_id=END)
+    numbers = dict(max_length=4, start_ids=START, end_ids=END)
     searches = [
         (beam_search, dict(beam_size=7, n_best=2)),
         (greedy_search, {}),
@@ -385,5 +387,5 @@ def test_integers_of_numpy_are_integers():
         options = {name: np.int64(value) for name, value in (numbers | options).items()}
         assert as_lists(function(markov_step(TRAP), (), [4, 3], **options)) == as_lists(expected)
     start_ids = [[END, START], [-1, START]]
-    hypotheses = greedy_search(markov_step(TRAP), (), [4, 3], **numbers | dict(start_id=start_ids))
+    hypotheses = greedy_search(markov_step(TRAP), (), [4, 3], **numbers | dict(start_ids=start_ids))
     assert as_lists(hypotheses) == as_lists(greedy_search(markov_step(TRAP), (), [4, 3], **numbers))

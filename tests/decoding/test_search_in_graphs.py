@@ -86,7 +86,7 @@ def test_a_state_may_grow_after_the_first_steps(first_steps):
         return ops.zeros((3, beam_size, room), "int32")
 
     def results(room, **options):
-        limits = dict(max_length=9, start_id=START, end_id=END, **options)
+        limits = dict(max_length=9, start_ids=START, end_ids=END, **options)
         max_lengths = [9, 4, 0]
         return [
             beam_search(step, tokens(room, 3), max_lengths, beam_size=3, **limits),
@@ -109,8 +109,8 @@ def test_a_search_that_drops_sequences_has_no_growth():
             initial_state(random_tables(73, 2, 5), 1),
             [4, 4],
             max_length=4,
-            start_id=START,
-            end_id=END,
+            start_ids=START,
+            end_ids=END,
             drop_finished=True,
             growth=growth,
         )
@@ -166,7 +166,7 @@ if keras.backend.backend() == "tensorflow":
         for drop_finished in (False, True):
             model = RecurrentModel()
             step, state = model.start_decoding(SOURCES, beam_size)
-            options = dict(max_length=6, start_id=START, end_id=END, drop_finished=drop_finished)
+            options = dict(max_length=6, start_ids=START, end_ids=END, drop_finished=drop_finished)
             if beam_size == 1:
                 results.append(greedy_search(step, state, [6, 2, 6, 1, 3], **options))
             else:
@@ -192,7 +192,7 @@ if keras.backend.backend() == "tensorflow":
                 counts.append(len(token_ids))
                 return step(token_ids, parents, position, state)
 
-            options = dict(max_length=40, start_id=START, end_id=END, drop_finished=drop_finished)
+            options = dict(max_length=40, start_ids=START, end_ids=END, drop_finished=drop_finished)
             state = initial_state(tables[rows], beam_size)
             max_lengths = [40] * len(tables[rows])
             if beam_size == 1:
@@ -234,7 +234,7 @@ if keras.backend.backend() == "tensorflow":
         def blurred():
             return beam_search(
                 blurring_step, initial_state(tables, 3), [6, 6],
-                max_length=6, start_id=START, end_id=END, beam_size=3,
+                max_length=6, start_ids=START, end_ids=END, beam_size=3,
             )  # fmt: skip
 
         assert_same(blurred(), search(tables, [6, 6], beam_size=3))

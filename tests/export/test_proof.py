@@ -21,7 +21,7 @@ from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.models import Transformer
 from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.training.batches.vocabulary import train_tokenizer
-from keras_transformer.translation import Translator, documents, search
+from keras_transformer.translation import Translator, documents, plain_search, search
 from keras_transformer.translation.searched_model import Candidates
 from keras_transformer.translation.shapes import SearchShapes
 
@@ -115,9 +115,9 @@ def weaker_end_token(step, token_ids, parents, position, state):
 
 def without_constraint(**changes):
     def plant(patch, translator):
-        constraints_of = search.constraints_of
+        constraints_of = plain_search.constraints_of
         patch.setattr(
-            search,
+            plain_search,
             "constraints_of",
             lambda *arguments: constraints_of(*arguments)._replace(**changes),
         )
@@ -127,7 +127,7 @@ def without_constraint(**changes):
 
 def without_length_penalty(patch, translator):
     patch.setattr(
-        search,
+        plain_search,
         "beam_search",
         lambda *arguments, **options: beam_search(*arguments, **{**options, "length_penalty": 0.0}),
     )
@@ -147,7 +147,7 @@ def smaller_beam(patch, translator):
 
 
 def wrong_end_token(patch, translator):
-    patch.setattr(search.Tokenizer, "end_id", 9)
+    patch.setattr(plain_search.Tokenizer, "end_id", 9)
 
 
 def shifted_shortlist(patch, translator):
@@ -203,7 +203,7 @@ def exchanged_heads(patch, translator):
 
 
 def reversed_results(patch, translator):
-    search_hypotheses = search.search_hypotheses
+    search_hypotheses = plain_search.search_hypotheses
 
     def changed(*arguments, **options):
         found = search_hypotheses(*arguments, **options)
@@ -213,7 +213,7 @@ def reversed_results(patch, translator):
             scores=found.scores[:, ::-1],
         )
 
-    patch.setattr(search, "search_hypotheses", changed)
+    patch.setattr(plain_search, "search_hypotheses", changed)
 
 
 def undivided_sentences(patch, translator):

@@ -103,7 +103,7 @@ from keras_transformer.decoding import beam_search, greedy_search
 model = keras.saving.load_model("transformer.keras")
 assert type(model.optimizer._learning_rate) is keras_transformer.WarmupInverseSqrt
 source = np.array([[3, 5, 4, 9, 8], [6, 6, 7, 3, 4]])
-limits = dict(max_length=6, start_id=1, end_id=2)
+limits = dict(max_length=6, start_ids=1, end_ids=2)
 for search, beam_size in ((greedy_search, 1), (beam_search, 4)):
     arguments = dict(limits, beam_size=4) if beam_size == 4 else limits
     hypotheses = search(*model.start_decoding(source, beam_size, max_length=6), [6, 6], **arguments)

@@ -14,7 +14,7 @@ from keras_transformer.errors import ConfigError
 from keras_transformer.export.servable import Servable
 from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.model_dir.shortlist_file import Shortlist
-from keras_transformer.translation import search as search_module
+from keras_transformer.translation import plain_search
 from keras_transformer.translation.plain_search import search_hypotheses
 from keras_transformer.translation.searched_model import Candidates
 from keras_transformer.translation.shapes import SearchShapes
@@ -81,7 +81,7 @@ def with_failing_plain_search(monkeypatch):
         with tf.control_dependencies([tf.debugging.Assert(False, ["plain"])]):
             return tf.nest.map_structure(tf.identity, hypotheses)
 
-    monkeypatch.setattr(search_module, "search_hypotheses", failing)
+    monkeypatch.setattr(plain_search, "search_hypotheses", failing)
 
 
 def test_batches_that_fit_a_shape_do_not_use_the_plain_search(tiny_model_dir, monkeypatch):
