@@ -44,19 +44,19 @@ def check_search_arguments(
         )
     for name, value in (("max_length", max_length), ("start_ids", start_ids)):
         require(not isinstance(value, int) or value >= 0, name, "at least 0", value)
-    end_ids = (end_ids,) if isinstance(end_ids, int) else tuple(end_ids)
-    require(all(token_id >= 0 for token_id in end_ids), "end_ids", "at least 0", end_ids)
+    ends = (end_ids,) if isinstance(end_ids, int) else tuple(end_ids)
+    require(all(token_id >= 0 for token_id in ends), "end_ids", "at least 0", end_ids)
     constraints.check()
     limits = ops.minimum(limits, max_length)[:, None]
     if isinstance(start_ids, int):
-        return limits, max_length, ops.full_like(limits, start_ids), end_ids
+        return limits, max_length, ops.full_like(limits, start_ids), ends
     starts: Tensor = ops.convert_to_tensor(start_ids, "int32")
     if len(starts.shape) != 2 or starts.shape[1] == 0:
         shape = tuple(starts.shape)
         raise ConfigError(
             f"start_ids must be an int or of shape (batch, n), n at least 1; received shape {shape}"
         )
-    return limits, max_length, constraints.place_of(starts), end_ids
+    return limits, max_length, constraints.place_of(starts), ends
 
 
 class Growth(NamedTuple):

@@ -28,7 +28,7 @@ from keras_transformer.serving.server import (
     MAX_WAITING,
     SMALL_BYTES,
     RestApi,
-    Signature,
+    ServedFunction,
     load_servable,
     make_server,
 )
@@ -63,7 +63,9 @@ def running(graphs):
     """Gives the port of a server of a translator's functions."""
     return serving(
         RestApi(
-            "tiny", {name: Signature(SIGNATURES[name].inputs, graphs[name]) for name in graphs}, 8
+            "tiny",
+            {name: ServedFunction(SIGNATURES[name].inputs, graphs[name]) for name in graphs},
+            8,
         )
     )
 
@@ -264,7 +266,9 @@ def test_what_fails_is_answered_and_a_client_that_is_gone_is_not_reported(capfd)
 
     with serving(
         RestApi(
-            "x", {"serving_default": Signature({"text": tf.TensorSpec([None], tf.string)}, fail)}, 1
+            "x",
+            {"serving_default": ServedFunction({"text": tf.TensorSpec([None], tf.string)}, fail)},
+            1,
         )
     ) as port:
         request = json.dumps({"instances": ["a"]})
@@ -286,7 +290,7 @@ def test_what_fails_is_answered_and_a_client_that_is_gone_is_not_reported(capfd)
 def api_of(function):
     """The REST API of a function of texts."""
     inputs = {"text": tf.TensorSpec([None], tf.string)}
-    return RestApi("x", {"serving_default": Signature(inputs, function)}, 8)
+    return RestApi("x", {"serving_default": ServedFunction(inputs, function)}, 8)
 
 
 @contextlib.contextmanager
@@ -375,7 +379,7 @@ def test_connections_are_limited():
 def test_many_numbers_are_checked_quickly():
     inputs = {"token_id": tf.TensorSpec([None, None], tf.int32)}
     function = lambda token_id: {"sum": tf.reduce_sum(token_id, axis=1)}
-    api = RestApi("x", {"serving_default": Signature(inputs, function)}, 8)
+    api = RestApi("x", {"serving_default": ServedFunction(inputs, function)}, 8)
     body = json.dumps({"inputs": [[1] * 300_000]}).encode()
     begin = time.process_time()
     assert api.post("/v1/models/x:predict", body) == {"outputs": [300_000]}

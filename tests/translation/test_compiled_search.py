@@ -79,7 +79,7 @@ def with_failing_plain_search(monkeypatch):
     def failing(*arguments, **options):
         hypotheses = search_hypotheses(*arguments, **options)
         with tf.control_dependencies([tf.debugging.Assert(False, ["plain"])]):
-            return tf.nest.map_structure(tf.identity, hypotheses)
+            return hypotheses._replace(token_ids=tf.identity(hypotheses.token_ids))
 
     monkeypatch.setattr(plain_search, "search_hypotheses", failing)
 
