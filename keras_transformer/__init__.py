@@ -26,6 +26,7 @@ _MODULES = {
     "MaskedAccuracy": "metrics",
     "MaskedLabelSmoothedCrossentropy": "losses",
     "MultiHeadAttention": "layers",
+    "NewPositions": "layers",
     "Perplexity": "metrics",
     "PositionScheme": "layers",
     "PositionalEmbedding": "layers",
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from .layers import EncoderLayer as EncoderLayer
     from .layers import FeedForward as FeedForward
     from .layers import MultiHeadAttention as MultiHeadAttention
+    from .layers import NewPositions as NewPositions
     from .layers import PositionalEmbedding as PositionalEmbedding
     from .layers import PositionalEncoding as PositionalEncoding
     from .layers import PositionScheme as PositionScheme

@@ -7,6 +7,7 @@ from .encoder import Encoder
 from .encoder_layer import EncoderLayer
 from .feed_forward import FeedForward
 from .multi_head_attention import MultiHeadAttention
+from .new_positions import NewPositions
 from .position_scheme import PositionScheme
 from .positional_embedding import PositionalEmbedding
 from .positional_encoding import PositionalEncoding
@@ -23,6 +24,7 @@ __all__ = [
     "EncoderLayer",
     "FeedForward",
     "MultiHeadAttention",
+    "NewPositions",
     "PositionScheme",
     "PositionalEmbedding",
     "PositionalEncoding",

@@ -22,45 +22,46 @@ class GrowingCache(KeyValues):
     TensorFlow, with a batch size that is only known at run time.
     """
 
-    def write(self, new: KeyValues, position: Dimension) -> "GrowingCache":
-        """Returns the cache with `new` appended; `position` is ignored."""
+    def write(self, new: KeyValues, first_entry: Dimension) -> "GrowingCache":
+        """Returns the cache with `new` appended; `first_entry` is ignored."""
         return GrowingCache(
             ops.concatenate([self.keys, new.keys], axis=2),
             ops.concatenate([self.values, new.values], axis=2),
         )
 
-    def next_entry(self, position: Dimension) -> Dimension:
-        """Returns the index of the next entry, the length of the cache; `position` is ignored."""
+    def next_entry(self, first_entry: Dimension) -> Dimension:
+        """Returns the index of the next entry, the cache's length; `first_entry` is ignored."""
         return ops.shape(self.keys)[2]
 
 
 class FixedCache(KeyValues):
     """A cache with a fixed number of entries, which works on every backend."""
 
-    def write(self, new: KeyValues, position: Dimension) -> "FixedCache":
-        """Returns the cache with `new` written to the entries from `position` on.
+    def write(self, new: KeyValues, first_entry: Dimension) -> "FixedCache":
+        """Returns the cache with `new` written to the entries from `first_entry` on.
 
         Raises:
-            ValueError: The new entries do not fit. This is checked only if the sizes and `position`
-                are ints.
+            ValueError: The new entries do not fit. This is checked only if the sizes and
+                `first_entry` are ints.
         """
         length, count = self.keys.shape[2], new.keys.shape[2]
         if (
-            isinstance(position, int)
+            isinstance(first_entry, int)
             and None not in (length, count)
-            and not 0 <= position <= length - count
+            and not 0 <= first_entry <= length - count
         ):
             raise ValueError(
                 "the n positions of the step must fit into the cache; "
-                f"received position={position}, n={count} and a cache of length {length}"
+                f"received first_entry={first_entry}, n={count} and a cache of length {length}"
             )
         return FixedCache(
-            _overwrite(self.keys, new.keys, position), _overwrite(self.values, new.values, position)
+            _overwrite(self.keys, new.keys, first_entry),
+            _overwrite(self.values, new.values, first_entry),
         )
 
-    def next_entry(self, position: Dimension) -> Dimension:
-        """Returns the index of the next entry, `position`."""
-        return position
+    def next_entry(self, first_entry: Dimension) -> Dimension:
+        """Returns the index of the next entry, `first_entry`."""
+        return first_entry
 
 
 Cache = GrowingCache | FixedCache
@@ -88,11 +89,12 @@ def empty_cache(
     )
 
 
-def _overwrite(entries: Tensor, new: Tensor, position: Dimension) -> Tensor:
+def _overwrite(entries: Tensor, new: Tensor, first_entry: Dimension) -> Tensor:
     # A single scatter writes the new entries of all sequences and heads.
     batch, num_heads, length, width = ops.shape(entries)
     count = ops.shape(new)[2]
-    first_rows = ops.arange(batch * num_heads, dtype="int32") * length + ops.cast(position, "int32")
+    first_entry = ops.cast(first_entry, "int32")
+    first_rows = ops.arange(batch * num_heads, dtype="int32") * length + first_entry
     rows = (
         first_rows[:, None] + ops.arange(count, dtype="int32")[None, :]
     )  # (batch * num_heads, count)

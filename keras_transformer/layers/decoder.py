@@ -6,10 +6,11 @@ from typing import Any
 import keras
 
 from ..masks import as_mask, implicit_mask
-from ..tensors import Dimension, Shape, Tensor
+from ..tensors import Shape, Tensor
 from .cache import Cache, KeyValues
 from .decoder_layer import DecoderLayer
 from .input_checks import check_count
+from .new_positions import NewPositions
 from .remat import call_with_remat
 from .stack import _Stack
 
@@ -139,12 +140,9 @@ class Decoder(_Stack):
         self,
         target: Tensor,
         caches: Sequence[Cache],
-        position: Dimension,
-        mask: Tensor | None = None,
+        positions: NewPositions,
         source_key_values: Sequence[KeyValues] | None = None,
         source_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        entry_position_ids: Tensor | None = None,
     ) -> tuple[Tensor, list[Cache]]:
         """Computes the output of the stack at new positions. See `DecoderLayer.step`."""
         sources: Sequence[Any] = source_key_values or [None] * len(self.layers)
@@ -152,9 +150,7 @@ class Decoder(_Stack):
         check_count("source_key_values", sources, len(self.layers))
         written = []
         for layer, cache, source in zip(self.layers, caches, sources, strict=True):
-            target, cache = layer.step(
-                target, cache, position, mask, source, source_mask, position_ids, entry_position_ids
-            )
+            target, cache = layer.step(target, cache, positions, source, source_mask)
             written.append(cache)
         return self._normalize(target), written
 

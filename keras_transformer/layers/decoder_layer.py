@@ -8,10 +8,11 @@ from keras import ops
 
 from ..errors import ConfigError
 from ..masks import as_mask, as_numbers, implicit_mask
-from ..tensors import Dimension, Shape, Tensor
+from ..tensors import Shape, Tensor
 from .cache import Cache, KeyValues
 from .input_checks import check_batch, check_mask, check_scores, check_step_mask
 from .multi_head_attention import MultiHeadAttention
+from .new_positions import NewPositions
 from .transformer_layer import _TransformerLayer
 
 
@@ -29,8 +30,8 @@ class DecoderLayer(_TransformerLayer):
     order of the parts, override `apply_sublayers`, which both `call` and `step` use.
 
     To decode step by step, create a cache with `init_cache`, project the source once with
-    `project_source`, and call `step`. Without a mask, the steps return the same outputs as a single
-    call.
+    `project_source`, and call `step`. With `NewPositions(i)` for position i, the steps return the
+    same outputs as a single call.
 
     Args:
         num_heads: int. Number h of attention heads.
@@ -298,12 +299,9 @@ class DecoderLayer(_TransformerLayer):
         self,
         target: Tensor,
         cache: Cache,
-        position: Dimension,
-        mask: Tensor | None = None,
+        positions: NewPositions,
         source_key_values: KeyValues | None = None,
         source_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        entry_position_ids: Tensor | None = None,
     ) -> tuple[Tensor, Cache]:
         """Computes the outputs at new positions, which attend to a cache of earlier positions.
 
@@ -311,26 +309,17 @@ class DecoderLayer(_TransformerLayer):
             target: (batch, n, d_model). The next n positions, or the next position of n hypotheses
                 in a beam search.
             cache: from `init_cache` or the previous step.
-            position: int or int scalar. Index of the first new entry in a `FixedCache`.
-            mask: bool, broadcasts to (batch, n, number of entries), True = attend. Cache entries
-                that each new position attends to. With `position_ids`, the sliding window applies
-                as well. Defaults to None: `target` contains the next n positions, and each position
-                attends to itself and to the entries before it, within the sliding window.
+            positions: `NewPositions`. Where `target` stands in the cache and in the sequence, and
+                what it attends to. `NewPositions(i)` continues a sequence of length i.
             source_key_values: from `project_source`.
             source_mask: bool (batch, source length), True for tokens, False for padding.
-            position_ids: int, broadcasts to (batch, n). Positions of `target` in the sequence, for
-                `relative_positions` and `sliding_window`. Defaults to None: the indices of the new
-                entries.
-            entry_position_ids: int, broadcasts to (batch, number of entries). Positions of the
-                cache entries in the sequence. Defaults to None: 0, 1, 2, ... In a beam search,
-                where each step writes `beam_size` entries, entry e has position `e // beam_size`.
 
         Returns:
             A tuple of the outputs (batch, n, d_model) and the cache with the new entries.
 
         Raises:
             ValueError: The new entries do not fit into the `FixedCache`. This is checked only if
-                the sizes and `position` are ints.
+                the sizes and `first_entry` are ints.
         """
         if source_key_values is not None:
             batch, _, length, _ = source_key_values.keys.shape
@@ -338,9 +327,7 @@ class DecoderLayer(_TransformerLayer):
         written = []
 
         def self_attend(hidden: Tensor) -> Tensor:
-            attended, new_cache = self.self_attention.step(
-                hidden, cache, position, mask, position_ids, entry_position_ids
-            )
+            attended, new_cache = self.self_attention.step(hidden, cache, positions)
             written.append(new_cache)
             return attended
 

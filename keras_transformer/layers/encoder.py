@@ -6,10 +6,11 @@ from typing import Any
 import keras
 
 from ..masks import as_mask, implicit_mask
-from ..tensors import Dimension, Shape, Tensor
+from ..tensors import Shape, Tensor
 from .cache import Cache
 from .encoder_layer import EncoderLayer
 from .input_checks import check_count
+from .new_positions import NewPositions
 from .remat import call_with_remat
 from .stack import _Stack
 
@@ -103,18 +104,13 @@ class Encoder(_Stack):
         self,
         inputs: Tensor,
         caches: Sequence[Cache],
-        position: Dimension,
-        mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        entry_position_ids: Tensor | None = None,
+        positions: NewPositions,
     ) -> tuple[Tensor, list[Cache]]:
         """Computes the outputs of a causal encoder at new positions. See `DecoderLayer.step`."""
         check_count("caches", caches, len(self.layers))
         written = []
         for layer, cache in zip(self.layers, caches, strict=True):
-            inputs, cache = layer.step(
-                inputs, cache, position, mask, position_ids, entry_position_ids
-            )
+            inputs, cache = layer.step(inputs, cache, positions)
             written.append(cache)
         return self._normalize(inputs), written
 

@@ -6,9 +6,10 @@ from typing import Any
 import keras
 
 from ..masks import as_mask, implicit_mask
-from ..tensors import Dimension, Shape, Tensor
+from ..tensors import Shape, Tensor
 from .cache import Cache
 from .input_checks import check_mask
+from .new_positions import NewPositions
 from .transformer_layer import _TransformerLayer
 
 
@@ -183,22 +184,12 @@ class EncoderLayer(_TransformerLayer):
         outputs = self.feed_forward(outputs, training=training)
         return self.feed_forward_residual(hidden, outputs, training=training)
 
-    def step(
-        self,
-        inputs: Tensor,
-        cache: Cache,
-        position: Dimension,
-        mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        entry_position_ids: Tensor | None = None,
-    ) -> tuple[Tensor, Cache]:
+    def step(self, inputs: Tensor, cache: Cache, positions: NewPositions) -> tuple[Tensor, Cache]:
         """Computes the outputs of a causal layer at new positions. See `DecoderLayer.step`."""
         written = []
 
         def self_attend(hidden: Tensor) -> Tensor:
-            attended, new_cache = self.self_attention.step(
-                hidden, cache, position, mask, position_ids, entry_position_ids
-            )
+            attended, new_cache = self.self_attention.step(hidden, cache, positions)
             written.append(new_cache)
             return attended
 

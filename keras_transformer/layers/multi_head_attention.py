@@ -37,6 +37,7 @@ from .input_checks import (
     output_spec_with_scores,
 )
 from .local_attention import divide
+from .new_positions import NewPositions
 from .position_scheme import PositionScheme
 from .relative_positions import (
     check_relative_positions,
@@ -77,7 +78,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
     To decode step by step, use `init_cache` and `step`:
 
         cache = attention.init_cache(batch_size)
-        outputs, cache = attention.step(new_positions, cache, position)
+        outputs, cache = attention.step(inputs[:, i : i + 1], cache, NewPositions(i))
 
     `step` calls `project_key_value` and `attend`. You can also project the output of an encoder
     once, and call `attend` with the keys and values as often as you like.
@@ -552,15 +553,7 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         heads, _ = self._attend_with_softmax(queries, *key_values, mask, bias, training=False)
         return self._project_output(query, heads)
 
-    def step(
-        self,
-        hidden: Tensor,
-        cache: Cache,
-        position: Dimension,
-        mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        entry_position_ids: Tensor | None = None,
-    ) -> tuple[Tensor, Cache]:
+    def step(self, hidden: Tensor, cache: Cache, positions: NewPositions) -> tuple[Tensor, Cache]:
         """Computes causal self-attention at new positions, which attend to a cache.
 
         See `DecoderLayer.step` for the arguments; `hidden` is (batch, n, d_model).
@@ -568,17 +561,25 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
         check_sequence("hidden", hidden)
         is_cache = isinstance(cache, KeyValues)
         require(is_cache, "cache", "from init_cache or the previous step", cache)
+        rule = "a NewPositions, as in step(x, cache, NewPositions(first_entry))"
+        require(isinstance(positions, NewPositions), "positions", rule, positions)
         check_batch("hidden", hidden, "the cache", cache.keys)
-        first_entry = cache.next_entry(position)
+        first_entry = cache.next_entry(positions.first_entry)
 
         def new_entries() -> Tensor:  # int32 (n,), indices of the new entries
             count = ops.shape(hidden)[1]
             return ops.cast(first_entry, "int32") + ops.arange(count, dtype="int32")
 
-        query_ids = position_ids
-        if self.relative_positions is not None and query_ids is None:
-            query_ids = ops.expand_dims(new_entries(), 0)
-        cache = cache.write(self.project_key_value(hidden, position_ids=query_ids), position)
+        position_ids = positions.position_ids
+        if self.relative_positions is not None and position_ids is None:
+            position_ids = ops.expand_dims(new_entries(), 0)
+        new = self.project_key_value(hidden, position_ids=position_ids)
+        cache = cache.write(new, first_entry)
+
+        entry_position_ids = None
+        if self.sliding_window is not None or self._has_position_bias:
+            entry_position_ids = positions.entry_position_ids
+        mask = positions.mask
 
         # A single new position attends to all entries of a growing cache.
         sees_all = isinstance(cache, GrowingCache) and hidden.shape[1] == 1
@@ -586,18 +587,15 @@ class MultiHeadAttention(ArgumentHints, keras.layers.Layer):
             # Entries are consecutive positions, so the same mask applies as in a call.
             entries = ops.arange(ops.shape(cache.keys)[2], dtype="int32")
             mask = self._position_mask(new_entries(), entries, use_causal_mask=True)
-        elif self.sliding_window is not None and position_ids is not None:
+        elif self.sliding_window is not None and positions.position_ids is not None:
             # The mask selects the entries of each hypothesis; the window restricts it further.
             if entry_position_ids is None:
                 entry_position_ids = ops.arange(ops.shape(cache.keys)[2], dtype="int32")
-            window = sliding_window_mask(position_ids, entry_position_ids, self.sliding_window)
+            window = sliding_window_mask(
+                positions.position_ids, entry_position_ids, self.sliding_window
+            )
             mask = combine(mask, window)
-        return self.attend(hidden, cache, mask, query_ids, entry_position_ids), cache
-
-    @property
-    def needs_position_ids(self) -> bool:
-        """Whether the outputs of `step` depend on `position_ids` and `entry_position_ids`."""
-        return self.sliding_window is not None or self.relative_positions is not None
+        return self.attend(hidden, cache, mask, position_ids, entry_position_ids), cache
 
     def _project(self, inputs: Tensor, projection: keras.layers.Layer) -> Tensor:
         """Applies a projection to (batch, length, width), as a single matrix product.

@@ -109,11 +109,6 @@ class _Stack(ArgumentHints, keras.layers.Layer):
     def _normalize(self, hidden: Tensor) -> Tensor:
         return hidden if self.final_norm is None else self.final_norm(hidden)
 
-    @property
-    def needs_position_ids(self) -> bool:
-        """Whether the outputs of `step` depend on `position_ids` and `entry_position_ids`."""
-        return any(layer.needs_position_ids for layer in self.layers)
-
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         return output_spec_with_scores(self, args, kwargs)
 

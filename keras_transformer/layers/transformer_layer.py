@@ -195,11 +195,6 @@ class _TransformerLayer(ArgumentHints, keras.layers.Layer):
         require_built(self)
         return self.self_attention.init_cache(batch_size, max_length)
 
-    @property
-    def needs_position_ids(self) -> bool:
-        """Whether the outputs of `step` depend on `position_ids` and `entry_position_ids`."""
-        return self.self_attention.needs_position_ids
-
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         return output_spec_with_scores(self, args, kwargs)
 

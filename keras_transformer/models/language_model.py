@@ -11,7 +11,7 @@ from ..errors import ConfigError
 from ..layers import Decoder, PositionalEmbedding, TiedProjection
 from ..layers.children import saved_dtype
 from ..tensors import Dimension, Tensor
-from .incremental_decoding import CacheEntries, DecoderState, decoder_step
+from .incremental_decoding import CacheEntries, DecoderState, decoder_step, start_state
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -119,7 +119,7 @@ class LanguageModel(keras.Model):
             raise ConfigError("prefix must be given to a LanguageModel; received prefix=None")
         entries = CacheEntries(ops.shape(prefix)[0], beam_size, max_length, prefix)
         step = decoder_step(self.embedding, self.decoder, self.output_projection, entries)
-        return step, entries.start(step, self.decoder.init_cache, ())
+        return step, start_state(self.embedding, self.decoder, entries)
 
     def get_config(self) -> dict[str, Any]:
         projection = None if self._is_tied else self.output_projection

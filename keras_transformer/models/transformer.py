@@ -20,7 +20,7 @@ from ..layers import (
 from ..layers.children import saved_dtype
 from ..masks import PADDING_ID, padding_mask
 from ..tensors import Dimension, Tensor
-from .incremental_decoding import CacheEntries, DecoderState, decoder_step
+from .incremental_decoding import CacheEntries, DecoderState, decoder_step, start_state
 
 # The head in the decoder's last layer whose cross-attention is trained by guided alignment.
 GUIDED_HEAD = 0
@@ -190,9 +190,8 @@ class Transformer(keras.Model):
         entries = CacheEntries(ops.shape(encoded)[0], beam_size, max_length, prefix)
         projection = output_projection or self.output_projection
         step = decoder_step(self.target_embedding, self.decoder, projection, entries, candidates)
-        return step, entries.start(
-            step, self.decoder.init_cache, (self.decoder.project_source(encoded), source_mask)
-        )
+        projected = (self.decoder.project_source(encoded), source_mask)
+        return step, start_state(self.target_embedding, self.decoder, entries, projected)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -9,7 +9,15 @@ from keras import ops
 from keras.ops import convert_to_numpy as numpy
 from numpy_transformer import built, normal
 
-from keras_transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward, Residual
+from keras_transformer import (
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    NewPositions,
+    Residual,
+)
 from keras_transformer.layers.children import child_initializer, child_seed
 from keras_transformer.layers.layer_normalization import make_normalization
 
@@ -190,7 +198,8 @@ def test_steps_equal_one_call(options, max_length, ends):
     assert {entries.shape[1] for layer_cache in cache for entries in layer_cache} == {heads}
     for start, end in zip((0, *ends), ends, strict=False):
         rows = ops.convert_to_tensor(TARGET_ROWS[:, start:end])
-        output, cache = layer.step(rows, cache, start, None, source_key_values, SOURCE_MASK)
+        positions = NewPositions(start)
+        output, cache = layer.step(rows, cache, positions, source_key_values, SOURCE_MASK)
         assert_close(output, whole[:, start:end])
 
 
@@ -209,14 +218,13 @@ def test_entries_may_lie_elsewhere_than_their_places_in_the_sequence(positions, 
         places = np.arange(start, end)
         mask = (entries <= places[:, None]) & (entries >= padding[:, None, None])
         rows = ops.convert_to_tensor(TARGET_ROWS[:, start:end])
-        output, cache = layer.step(
-            rows,
-            cache,
+        positions = NewPositions(
             start,
             mask,
             position_ids=entry_position_ids[:, start:end],
             entry_position_ids=entry_position_ids[:, : len(entries)],
         )
+        output, cache = layer.step(rows, cache, positions)
         for b in range(BATCH):
             first = max(start, padding[b])
             assert_close(
@@ -245,14 +253,13 @@ def test_interleaved_entries_of_a_beam_equal_each_hypothesis_by_itself(options, 
         mask = np.any(
             entries[:, None] == ancestors[:, :, None, :], axis=-1
         )  # (batch, beam_size, number of entries)
-        output, cache = layer.step(
-            ops.convert_to_tensor(rows[position]),
-            cache,
+        positions = NewPositions(
             position * beam_size,
             mask,
             position_ids=np.array([[position]]),
             entry_position_ids=entries[None, :] // beam_size,
         )
+        output, cache = layer.step(ops.convert_to_tensor(rows[position]), cache, positions)
         for b in range(BATCH):
             # (beam_size, position + 1, d_model)
             prefixes = rows[ancestors[b] // beam_size, b, ancestors[b] % beam_size]

@@ -12,6 +12,7 @@ from keras.ops import convert_to_numpy as numpy
 from keras_transformer import (
     FeedForward,
     LanguageModel,
+    NewPositions,
     PositionalEmbedding,
     TiedProjection,
     TransformerConfig,
@@ -83,7 +84,8 @@ def test_steps_equal_one_call(model):
     cache = block.init_cache(batch_size=2, max_length=5)
     steps = []
     for position in range(5):
-        outputs, cache = block.step(hidden[:, position : position + 1], cache, position)
+        rows, positions = hidden[:, position : position + 1], NewPositions(position)
+        outputs, cache = block.step(rows, cache, positions)
         steps.append(numpy(outputs))
     np.testing.assert_allclose(np.concatenate(steps, axis=1), numpy(block(hidden)), atol=1e-5)
 

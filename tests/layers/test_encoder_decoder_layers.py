@@ -16,6 +16,7 @@ from keras_transformer import (
     EncoderLayer,
     FeedForward,
     MultiHeadAttention,
+    NewPositions,
     Residual,
 )
 from keras_transformer.layers.cache import FixedCache, GrowingCache
@@ -234,9 +235,10 @@ def test_steps_equal_one_call(norm_first, with_source, stack, growing):
         output, cache = layer.step(
             ops.convert_to_tensor(TARGET_ROWS[:, position : position + 1]),
             cache,
-            position,
             # What is in the cache: all that was written, or all that has a place.
-            allowed[:, position : position + 1, : position + 1 if growing else TARGET],
+            NewPositions(
+                position, allowed[:, position : position + 1, : position + 1 if growing else TARGET]
+            ),
             source_key_values,
             SOURCE_MASK if with_source else None,
         )
@@ -246,12 +248,15 @@ def test_steps_equal_one_call(norm_first, with_source, stack, growing):
 @pytest.mark.parametrize("sliding_window", [None, pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize("stack", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize(
-    ("max_length", "as_position"), [(TARGET, int), (TARGET + 2, ops.convert_to_tensor), (None, int)]
+    ("max_length", "as_first_entry"),
+    [(TARGET, int), (TARGET + 2, ops.convert_to_tensor), (None, int)],
 )
 @pytest.mark.parametrize(
     "ends", [pytest.param((1, 2, 3, 4, 5), marks=pytest.mark.slow), (5,), (1, 4, 5)], ids=str
 )
-def test_without_a_mask_steps_equal_one_call(sliding_window, stack, max_length, ends, as_position):
+def test_without_a_mask_steps_equal_one_call(
+    sliding_window, stack, max_length, ends, as_first_entry
+):
     arguments = dict(**SIZES, sliding_window=sliding_window)
     layer = built(
         Decoder(2, **arguments) if stack else DecoderLayer(**arguments), TARGET_ROWS.shape
@@ -260,19 +265,22 @@ def test_without_a_mask_steps_equal_one_call(sliding_window, stack, max_length, 
     cache = layer.init_cache(BATCH, max_length)
     for start, end in zip((0, *ends), ends, strict=False):
         output, cache = layer.step(
-            ops.convert_to_tensor(TARGET_ROWS[:, start:end]), cache, as_position(start)
+            ops.convert_to_tensor(TARGET_ROWS[:, start:end]),
+            cache,
+            NewPositions(as_first_entry(start)),
         )
         np.testing.assert_allclose(numpy(output), whole[:, start:end], atol=1e-5)
 
 
-@pytest.mark.parametrize(("position", "count"), [(5, 1), (4, 2), (0, 6), (-1, 1)])
-def test_a_step_beyond_the_end_of_a_fixed_cache_is_refused(position, count):
+@pytest.mark.parametrize(("first_entry", "count"), [(5, 1), (4, 2), (0, 6), (-1, 1)])
+def test_step_beyond_the_end_of_a_fixed_cache_raises_an_error(first_entry, count):
     layer = built(DecoderLayer(**SIZES), TARGET_ROWS.shape)
     with pytest.raises(ValueError) as error:
-        layer.step(ops.zeros((BATCH, count, D_MODEL)), layer.init_cache(BATCH, 5), position)
+        hidden = ops.zeros((BATCH, count, D_MODEL))
+        layer.step(hidden, layer.init_cache(BATCH, 5), NewPositions(first_entry))
     assert str(error.value) == (
         "the n positions of the step must fit into the cache; "
-        f"received position={position}, n={count} and a cache of length 5"
+        f"received first_entry={first_entry}, n={count} and a cache of length 5"
     )
 
 

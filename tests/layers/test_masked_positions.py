@@ -14,6 +14,7 @@ from keras_transformer import (
     Encoder,
     EncoderLayer,
     MultiHeadAttention,
+    NewPositions,
 )
 from keras_transformer.layers.cache import FixedCache
 from keras_transformer.layers.scaled_dot_product_attention import (
@@ -262,7 +263,7 @@ def test_entries_that_are_not_written_yet_change_nothing(arguments, dtype):
         rows = []
         for start, end in ((0, 1), (1, 2), (2, 5)):
             hidden = ops.cast(INPUTS[:, start:end], layer.compute_dtype)
-            row, cache = layer.step(hidden, cache, start)
+            row, cache = layer.step(hidden, cache, NewPositions(start))
             rows.append(numpy(row))
         outputs.append(np.concatenate(rows, axis=1))
     assert np.all(np.isfinite(outputs[0]))
@@ -285,14 +286,14 @@ def test_entries_that_a_mask_hides_change_nothing(arguments, growing):
         for start, end in ((0, 3), (3, 4), (4, LENGTH)):
             entries = np.arange(end if growing else LENGTH)
             places = np.arange(start, end)[:, None]
-            row, cache = layer.step(
-                ops.convert_to_tensor(inputs[:, start:end]),
-                cache,
+            positions = NewPositions(
                 start,
                 (entries <= places) & (entries >= padding[:, None, None]),
                 position_ids[:, start:end],
                 position_ids[:, : len(entries)],
             )
+            hidden = ops.convert_to_tensor(inputs[:, start:end])
+            row, cache = layer.step(hidden, cache, positions)
             rows.append(numpy(row))
         outputs.append(np.concatenate(rows, axis=1)[position_ids >= 0])
     assert np.all(np.isfinite(outputs[0]))
@@ -328,7 +329,7 @@ def test_a_padded_source_changes_nothing_in_a_call_and_in_steps(norm_first):
         calls.append(numpy(decoder(INPUTS, source, source_mask=~HIDDEN)))
         key_values = decoder.project_source(ops.convert_to_tensor(source))
         inputs, cache = ops.convert_to_tensor(INPUTS), decoder.init_cache(BATCH)
-        output, _ = decoder.step(inputs, cache, 0, None, key_values, ~HIDDEN)
+        output, _ = decoder.step(inputs, cache, NewPositions(0), key_values, ~HIDDEN)
         steps.append(numpy(output))
     for outputs in (calls, steps):
         assert np.all(np.isfinite(outputs[0]))

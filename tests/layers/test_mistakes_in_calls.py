@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer import DecoderLayer, EncoderLayer, MultiHeadAttention
+from keras_transformer import (
+    DecoderLayer,
+    EncoderLayer,
+    MultiHeadAttention,
+    NewPositions,
+)
 from keras_transformer.errors import ConfigError
 from keras_transformer.layers import Decoder, Encoder, Residual
 
@@ -134,11 +139,12 @@ def test_mistakes_in_steps_are_named():
         ("hidden must have the same batch size as the cache, 2", floats(3, 1, 8), cache),
         ("cache must be from init_cache or the previous step", floats(2, 1, 8), None),
     ):
-        refused(message, layer.step, hidden, given, 0)
+        refused(message, layer.step, hidden, given, NewPositions(0))
+    refused("positions must be a NewPositions", layer.step, floats(2, 1, 8), cache, 0)
     message = "mask must broadcast to (2, 1, 4); received mask of shape (2, 1, 9)"
-    refused(message, layer.step, floats(2, 1, 8), cache, 0, mask(2, 1, 9))
+    refused(message, layer.step, floats(2, 1, 8), cache, NewPositions(0, mask(2, 1, 9)))
     refused("batch_size must be at least 0; received batch_size=-1", layer.init_cache, -1)
     stack = Encoder(2, 2, 8)
     stack(QUERY)
     message = "caches must be a list of 2 values, one per layer; received 1"
-    refused(message, stack.step, floats(2, 1, 8), [cache], 0)
+    refused(message, stack.step, floats(2, 1, 8), [cache], NewPositions(0))

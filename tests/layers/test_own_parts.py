@@ -15,6 +15,7 @@ from keras_transformer import (
     EncoderLayer,
     FeedForward,
     MultiHeadAttention,
+    NewPositions,
     Residual,
 )
 
@@ -303,7 +304,7 @@ def test_steps_equal_one_call(cls, norm_first, growing):
     cache = layer.init_cache(BATCH, None if growing else TARGET)
     for start, end in ((0, 1), (1, 4), (4, TARGET)):
         rows = ops.convert_to_tensor(ROWS[:, start:end])
-        output, cache = layer.step(rows, cache, start, None, *source)
+        output, cache = layer.step(rows, cache, NewPositions(start), *source)
         assert_close(output, expected[:, start:end])
 
 
@@ -330,7 +331,6 @@ def test_a_stack_has_the_layers_that_were_made():
     assert [layer.sliding_window for layer in encoder.layers] == [None, 2]
     assert [type(layer) for layer in decoder.layers] == [DecoderWithSelfAttention, DecoderLayer]
     assert type(decoder.final_norm) is CenteredNorm
-    assert encoder.needs_position_ids and decoder.needs_position_ids
 
 
 def test_a_stack_hands_on_what_its_class_of_layers_takes():
@@ -419,7 +419,7 @@ def test_adapters_of_projections_count_in_a_call_and_in_steps(sliding_window):
     cache = layer.init_cache(BATCH)
     for position in range(TARGET):
         rows = ops.convert_to_tensor(ROWS[:, position : position + 1])
-        output, cache = layer.step(rows, cache, position)
+        output, cache = layer.step(rows, cache, NewPositions(position))
         assert_close(output, expected[:, position : position + 1])
 
 
@@ -436,7 +436,7 @@ def test_quantized_projections_count_in_a_call_and_in_steps():
     cache = layer.init_cache(BATCH)
     for position in range(TARGET):
         rows = ops.convert_to_tensor(ROWS[:, position : position + 1])
-        output, cache = layer.step(rows, cache, position)
+        output, cache = layer.step(rows, cache, NewPositions(position))
         assert_close(output, expected[:, position : position + 1])
 
 

@@ -17,6 +17,7 @@ from keras_transformer import (
     Encoder,
     EncoderLayer,
     MultiHeadAttention,
+    NewPositions,
     PositionScheme,
     RotaryPositions,
     T5Positions,
@@ -141,7 +142,8 @@ def test_steps_equal_numpy(arguments, growing):
     assert_close(layer(ROWS), expected)
     cache = layer.init_cache(BATCH, None if growing else LENGTH)
     for start, end in ((0, 1), (1, 6), (6, 7), (7, 9)):
-        output, cache = layer.step(ops.convert_to_tensor(ROWS[:, start:end]), cache, start)
+        rows = ops.convert_to_tensor(ROWS[:, start:end])
+        output, cache = layer.step(rows, cache, NewPositions(start))
         assert_close(output, expected[:, start:end])
 
 
@@ -155,14 +157,13 @@ def test_the_positions_of_a_step_may_be_given():
     outputs = []
     for start, end in ((0, 4), (4, 5), (5, LENGTH)):
         entries, places = np.arange(end), np.arange(start, end)[:, None]
-        output, cache = layer.step(
-            ops.convert_to_tensor(ROWS[:, start:end]),
-            cache,
+        positions = NewPositions(
             start,
             (entries <= places) & (entries >= padding[:, None, None]),
             position_ids=position_ids[:, start:end],
             entry_position_ids=position_ids[:, :end],
         )
+        output, cache = layer.step(ops.convert_to_tensor(ROWS[:, start:end]), cache, positions)
         outputs.append(numpy(output))
     outputs = np.concatenate(outputs, axis=1)
     for b in range(BATCH):
@@ -312,11 +313,11 @@ def test_a_scheme_of_ones_own_equals_numpy_in_a_call_and_in_steps(scheme, comput
     assert_close(layer(ROWS, ROWS), compute(layer, near))
     expected = compute(layer, np.tril(near))
     assert_close(layer(ROWS, ROWS, use_causal_mask=True), expected)
-    assert layer.needs_position_ids
     for max_length in (None, LENGTH):
         cache = layer.init_cache(BATCH, max_length)
         for start, end in ((0, 1), (1, 4), (4, 9)):
-            output, cache = layer.step(ops.convert_to_tensor(ROWS[:, start:end]), cache, start)
+            rows = ops.convert_to_tensor(ROWS[:, start:end])
+            output, cache = layer.step(rows, cache, NewPositions(start))
             assert_close(output, expected[:, start:end])
 
 

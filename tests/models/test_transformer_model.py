@@ -176,9 +176,9 @@ def decode_steps(model, beam_size, max_length=LENGTH, seed=0):
             for width in (model.config.key_dim, SIZES["value_dim"])
         }
         if beam_size == 1 and max_length is None:
-            assert state.is_ancestor == ()
+            assert state.mask == ()
         else:
-            assert tuple(state.is_ancestor.shape) == (batch, beam_size, num_entries)
+            assert tuple(state.mask.shape) == (batch, beam_size, num_entries)
         yield ops.convert_to_numpy(logits), prefixes
 
 
@@ -213,8 +213,8 @@ def test_ancestors_by_hand(max_length):
     for position, parents in enumerate([[0, 1], [1, 1], [0, 1]]):
         _, state = step(*map(ops.convert_to_tensor, ([[5, 5]], [parents], position)), state)
     expected = [[0, 1, 1, 0, 1, 0], [0, 1, 0, 1, 0, 1]]
-    is_ancestor = ops.convert_to_numpy(state.is_ancestor[0]).astype(int)
-    assert is_ancestor[:, :6].tolist() == expected and not is_ancestor[:, 6:].any()
+    mask = ops.convert_to_numpy(state.mask[0]).astype(int)
+    assert mask[:, :6].tolist() == expected and not mask[:, 6:].any()
 
 
 @one_modern_variant
