@@ -8,13 +8,14 @@ import keras_transformer
 PUBLIC = {
     *("Decoder", "DecoderLayer", "Encoder", "EncoderLayer", "FeedForward", "MultiHeadAttention"),
     *("PositionalEmbedding", "PositionalEncoding", "Residual", "TiedProjection"),
-    *("AlibiPositions", "PositionScheme", "RotaryPositions", "T5Positions"),
-    *("Transformer", "TransformerConfig", "build_transformer", "generate", "stream_tokens"),
+    *("AlibiPositions", "NewPositions", "PositionScheme", "RotaryPositions", "T5Positions"),
+    *("LanguageModel", "Transformer", "TransformerConfig", "build_transformer"),
+    *("generate", "stream_tokens"),
     *("from_keras", "from_keras_hub", "from_torch", "to_keras", "to_keras_hub", "to_torch"),
     *("MaskedAccuracy", "MaskedLabelSmoothedCrossentropy", "Perplexity", "WarmupInverseSqrt"),
 }
-# The first is a base class, the second no class of Keras.
-NOT_SAVED = {"PositionScheme", "TransformerConfig"}
+# One is a base class, the others are no classes of Keras.
+NOT_SAVED = {"NewPositions", "PositionScheme", "TransformerConfig"}
 JAX = {"KERAS_BACKEND": "jax"}
 
 
