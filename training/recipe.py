@@ -2,8 +2,10 @@
 
 import contextlib
 import dataclasses
+import inspect
 import os
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -149,6 +151,35 @@ def recipe_of(config: Config) -> str:
     for name in VOCAB_SIZES:
         del sections["model"][name]
     return yaml_of(sections)
+
+
+def annotated_recipe_of(config: Config) -> str:
+    """Returns `recipe_of(config)` with the first sentence about each key as a comment above it."""
+    lines = [
+        "# All keys of a recipe. Your own recipe needs only the keys that differ from defaults.",
+        "# The section model may begin with preset: tiny, base or big.",
+    ]
+    for field in dataclasses.fields(config):
+        section = getattr(config, field.name)
+        sentences = _first_sentences(type(section))
+        lines += ["", f"{field.name}:"]
+        for name, value in dataclasses.asdict(section).items():
+            if field.name == "model" and name in VOCAB_SIZES:
+                continue
+            lines.append(f"  # {sentences[name]}")
+            lines += [f"  {line}" for line in yaml_of({name: value}).splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def _first_sentences(section: type) -> dict[str, str]:
+    """Returns the first sentence about each argument in the docstring of a section."""
+    _, _, arguments = inspect.cleandoc(section.__doc__ or "").partition("\nArgs:\n")
+    entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", arguments, re.MULTILINE)
+    texts = {name: " ".join(text.split()) for name, text in entries}
+    # The type comes first: "steps: int. Number of training steps. Each step ..."
+    return {
+        name: re.sub(r"^[^.]*\. (.*?\.)(?= [A-Z]|$).*", r"\1", text) for name, text in texts.items()
+    }
 
 
 def recipe_names() -> list[str]:

@@ -171,7 +171,8 @@ def add_train_options(parser: Parser) -> None:
         parser.add_flag(
             "--allow-changed-text", "resume a training run even if its text has changed"
         )
-        parser.add_flag("--print-config", "print the recipe with all keys and exit")
+        help = "print the recipe with all keys, each with a comment, and exit"
+        parser.add_flag("--print-config", help)
     parser.epilog = (
         "The example trains a small model in minutes, even on a laptop. Without --config, the "
         "command trains the paper's base model, which takes days without a GPU. "
@@ -201,7 +202,7 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
     # Enable oneDNN, which makes training faster. By default, TensorFlow only uses it on processors
     # with int8 instructions.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-    from keras_transformer.training.recipe import load_recipe, naming_origins, recipe_of
+    from keras_transformer.training.recipe import annotated_recipe_of, load_recipe, naming_origins
     from keras_transformer.training.run.cluster import trains_alone
     from keras_transformer.training.run.earlier_run import require_possible
 
@@ -216,7 +217,7 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
         require(not is_same, "--init-from", "another directory than --model-dir", options.init_from)
     config = load_recipe(options.config, options.set, init_from)
     if options.print_config:
-        write_lines(recipe_of(config).splitlines())
+        write_lines(annotated_recipe_of(config).splitlines())
         return
     if init_from is not None:
         init_from.weights_path()

@@ -268,12 +268,16 @@ class TrainingConfig:
     guided_alignment: float = checked(0.0, non_negative_float)
     clip_norm: float | None = checked(None, positive_float, optional=True)
     accumulate_steps: int = checked(1, positive_int)
-    freeze: str = checked("none", one_of, choices=("none", "embeddings", "encoder", "both"))
+    freeze: str = checked(
+        "none", one_of, is_fixed=True, choices=("none", "embeddings", "encoder", "both")
+    )
     precision: TrainingPrecision = checked("auto", one_of, choices=get_args(TrainingPrecision))
     validate_every: int = checked(1000, positive_int)
-    validate_by: str = checked("perplexity", one_of, choices=("perplexity", "bleu"))
-    bleu_tokenizer: str | None = checked(None, one_of, choices=BLEU_TOKENIZERS, optional=True)
-    ema: float = checked(0.0, rate)
+    validate_by: str = checked("perplexity", one_of, is_fixed=True, choices=("perplexity", "bleu"))
+    bleu_tokenizer: str | None = checked(
+        None, one_of, is_fixed=True, choices=BLEU_TOKENIZERS, optional=True
+    )
+    ema: float = checked(0.0, rate, is_fixed=True)
     patience: int | None = checked(None, positive_int, optional=True)
     keep_checkpoints: int = checked(5, positive_int)
     average_last: int = checked(5, non_negative_int)
@@ -436,7 +440,9 @@ class DataConfig:
     tags: list[str | None] | None = checked(None, list_of, item=_tag_or_none, optional=True)
     valid_tags: list[str | None] | None = checked(None, list_of, item=_tag_or_none, optional=True)
     terms: float = checked(0.0, rate)
-    normalize: str | None = checked(None, one_of, choices=("nfc", "nfkc", "none"), optional=True)
+    normalize: str | None = checked(
+        None, one_of, is_fixed=True, choices=("nfc", "nfkc", "none"), optional=True
+    )
     scores: list[str | None] | None = checked(None, list_of, item=_file_or_none, optional=True)
     min_score: float | None = checked(None, finite_number, optional=True)
     min_characters: int | None = checked(None, positive_int, optional=True)

@@ -114,7 +114,9 @@ REQUIRED: Any = dataclasses.MISSING
 _MAX_INT = 2**63 - 1
 
 
-def checked(default: Default, check: Callable[..., Any], **arguments: Any) -> Default:
+def checked(
+    default: Default, check: Callable[..., Any], *, is_fixed: bool = False, **arguments: Any
+) -> Default:
     """Returns a dataclass field with a default and a check of its values.
 
         num_heads: int = checked(8, positive_int)
@@ -123,10 +125,12 @@ def checked(default: Default, check: Callable[..., Any], **arguments: Any) -> De
     Args:
         check: function that accepts a name and a value, usually from `checks.py`. It returns the
             value or raises a ConfigError.
+        is_fixed: whether a training run must keep the value when it resumes. Defaults to False: the
+            run logs that the value has changed.
         **arguments: additional arguments of the check.
     """
     check = functools.partial(check, **arguments)
-    return dataclasses.field(default=default, metadata={"check": check})
+    return dataclasses.field(default=default, metadata={"check": check, "is_fixed": is_fixed})
 
 
 def check_fields(instance: "DataclassInstance", section: str) -> None:

@@ -151,8 +151,7 @@ MISTAKES = {
     f"train {FOUR} --devices 99": "--devices must be at most 64; received --devices=99",
     f"train {FOUR} --config ''": "--config must be a text that is not empty; received --config=''",
     f"train {FOUR} --config absent.yaml": "absent.yaml: No such file or directory",
-    f"train {FOUR} --config multi3k": "--config must be a .yaml file or one of annotated, demo, "
-    "fine-tune",
+    f"train {FOUR} --config multi3k": "--config must be a .yaml file or one of demo, fine-tune",
     f"train {FOUR} --config key.yaml": "key.yaml, line 2: unknown configuration key 'training.step'; did "
     "you mean 'st",
     f"train {FOUR} --config open.yaml": "open.yaml, line 3: cannot be read as YAML",

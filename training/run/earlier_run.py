@@ -1,6 +1,7 @@
 """Checks that a run can start or resume in a model directory, before any text is read."""
 
 import dataclasses
+import logging
 
 from keras_transformer.checks import require
 from keras_transformer.config import Config
@@ -9,6 +10,8 @@ from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 
 from ..bleu import make_bleu
+
+_log = logging.getLogger(__name__)
 
 
 def require_possible(
@@ -101,24 +104,28 @@ def _require_state(model_dir: ModelDir, earlier: Config | None) -> None:
 
 
 def _require_same_configuration(model_dir: ModelDir, old: Config, config: Config) -> None:
-    """Checks that a resumed run does not change any value that must stay the same."""
+    """Checks that a resumed run keeps all values that are fixed, and logs the others that change.
+
+    The model, the tokenizers and the fields with `is_fixed` are fixed: checkpoints are ranked by
+    `validate_by`, for example, and the state contains the average of `ema`.
+    """
     # The learned vocabulary may be smaller than requested.
     new = config.with_vocab_sizes(old.model.source_vocab_size, old.model.target_vocab_size)
     old = completed(old, old)
-    for section, names in (
-        ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
-        ("model", [field.name for field in dataclasses.fields(old.model)]),
-        # Checkpoints are ranked by `validate_by`. The state contains the average of `ema`, and
-        # Adam's moments for the weights that are not frozen.
-        ("training", ["validate_by", "bleu_tokenizer", "ema", "freeze"]),
-        ("data", ["normalize"]),
-    ):
-        for name in names:
-            before = getattr(getattr(old, section), name)
-            now = getattr(getattr(new, section), name)
-            if before != now:
+    changes = []
+    for section in dataclasses.fields(Config):
+        before, now = getattr(old, section.name), getattr(new, section.name)
+        for field in dataclasses.fields(before):
+            name = f"{section.name}.{field.name}"
+            value, new_value = getattr(before, field.name), getattr(now, field.name)
+            if value == new_value:
+                continue
+            if section.name in ("model", "tokenizer") or field.metadata.get("is_fixed"):
                 raise ConfigError(
-                    f"{section}.{name} must be {before!r}, as in the model that {model_dir} holds; "
-                    f"received {section}.{name}={now!r}. "
+                    f"{name} must be {value!r}, as in the model that {model_dir} holds; "
+                    f"received {name}={new_value!r}. "
                     "Resume with the old value, or train in another --model-dir"
                 )
+            changes.append(f"{name}={new_value!r} instead of {value!r}")
+    if changes:
+        _log.info(f"training resumes with {', '.join(changes)}")
