@@ -29,7 +29,7 @@ def test_print_config_explains_every_key_in_a_comment_above_it(tmp_path):
     config = load_recipe("multi30k", ["data.augment.typos=0.1"])
     text = annotated_recipe_of(config)
     lines = text.splitlines()
-    assert lines[lines.index("  steps: 20000") - 1] == "  # Number of training steps."
+    assert lines[lines.index("  steps: 10000") - 1] == "  # Number of training steps."
     keys = [line for line in lines if re.match(r"  \w", line)]
     comments = [line for line in lines if line.startswith("  # ") and line.endswith(".")]
     assert len(keys) == len(comments)
