@@ -80,8 +80,6 @@ def check_scores(
     expected = (target.shape[0], num_heads, target.shape[1], source.shape[1])
     shape = tuple(tensor.shape)
     whole = (*shape[:-2], *(1,) * (4 - len(shape)), *shape[-2:])
-    if len(shape) == 3:
-        whole = (shape[0], 1, *shape[1:])
     if not 2 <= len(shape) <= 4 or not fits(whole, expected):
         raise ConfigError(
             f"{name} must broadcast to {expected}, for target and source of shapes "
