@@ -18,8 +18,9 @@ IN_PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 ALL_FOLDERS := $(sort $(dir $(wildcard tests/*/test_*.py tests/*/*/test_*.py)))
 FOLDERS := $(filter-out tests/training/%,$(ALL_FOLDERS)) $(filter tests/training/%,$(ALL_FOLDERS))
 
+# XLA compiles searches for a test that runs them a few times: optimizing them takes longer than they run.
 test: $(VENV)/installed-test
-	$(BIN)/python -m pytest $(IN_PARALLEL) $(FOLDERS)
+	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/python -m pytest $(IN_PARALLEL) $(FOLDERS)
 
 # The tests of `make test` and those that are marked slow. TensorFlow gives back little of the memory that it took, so
 # new processes begin after each twelve folders.

@@ -1,12 +1,20 @@
 """Accesses private APIs of Keras, for every Keras release that this package supports."""
 
+from typing import Any
+
 import keras
+from keras.src.backend.common.masking import get_keras_mask
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
 
 def infers_shapes() -> bool:
     """Returns whether Keras is calling a layer to infer the shapes of its outputs."""
     return in_symbolic_scope()
+
+
+def implicit_mask_of(tensor: Any) -> Any:
+    """Returns the mask that Keras passes along with a tensor, or None."""
+    return get_keras_mask(tensor)
 
 
 def with_sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:

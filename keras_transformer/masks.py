@@ -6,11 +6,10 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
-from keras.src.backend.common.masking import get_keras_mask
 
 from .checks import require
 from .errors import ConfigError
-from .keras_versions import is_compiling
+from .keras_versions import implicit_mask_of, is_compiling
 from .tensors import Tensor
 
 PADDING_ID = 0
@@ -27,7 +26,7 @@ def implicit_mask(tensor: Tensor) -> Tensor | None:
     Keras cannot attach the mask to a JAX tensor as an attribute, and it has no public function that
     returns the mask.
     """
-    return get_keras_mask(tensor)
+    return implicit_mask_of(tensor)
 
 
 def as_mask(name: str, mask: Any) -> Tensor | None:

@@ -16,6 +16,7 @@ from ..config.values import Precision, PrecisionOrAuto, listed
 from ..errors import ConfigError, InvalidFileError, naming_source
 from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar
+from ..text.lines import LINES_PER_BLOCK
 
 if TYPE_CHECKING:
     from ..model_dir import ModelDir
@@ -26,8 +27,6 @@ Item = TypeVar("Item")
 
 # 5,000 terms of 200 characters each.
 _MAX_CHARACTERS = 1_000_000
-# Limits the memory for a block.
-LINES_PER_BLOCK = 1024
 
 _log = logging.getLogger(__name__)
 

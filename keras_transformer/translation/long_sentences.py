@@ -7,6 +7,7 @@ import tensorflow as tf
 from ..tensors import Tensor
 from ..tokenizers.placeholders import ESCAPED_MARK, MARK, SPACES, SpanFinder, parts_between
 from ..tokenizers.tokenizer import Texts
+from ..tokenizers.words import SIGNS, VIRAMAS, VOWELS_IN_FRONT
 from .sentences import CLOSING, DIVISION, Parts, join_parts
 
 # Patterns with their replacements, in the order of application.
@@ -32,21 +33,13 @@ _PHRASES: Rules = (
     (r"(\p{Khmer})(និង|ប៉ុន្តែ|ព្រោះ|ដែល|ហើយ)", _BETWEEN_GROUPS),
 )
 
-# Characters that belong to the preceding character: combining marks, Thai and Lao vowels, Korean
-# vowels and finals, joiners, skin tones, and flag tags.
-_SIGNS = (
-    r"\p{M}\x{E30}\x{E32}\x{E33}\x{E45}\x{E46}\x{EB0}\x{EB2}\x{EB3}\x{EC6}\x{1160}-\x{11FF}"
-    r"\x{200C}\x{200D}\x{FF9E}\x{FF9F}\x{1F3FB}-\x{1F3FF}\x{E0020}-\x{E007F}"
-)
-# Characters that join the letters on both sides.
-_VIRAMAS = r"\x{94D}\x{9CD}\x{A4D}\x{ACD}\x{B4D}\x{BCD}\x{C4D}\x{CCD}\x{D4D}\x{DCA}\x{1039}\x{17D2}"
 # Vowels in front of their Thai or Lao consonant, and Korean initials.
-_BEFORE_LETTERS = r"\x{E40}-\x{E44}\x{EC0}-\x{EC4}\x{1100}-\x{115F}"
+_BEFORE_LETTERS = VOWELS_IN_FRONT + r"\x{1100}-\x{115F}"
 _TOGETHER: Rules = (
     (rf"{MARK}{DIVISION}({ESCAPED_MARK[1]})", rf"{MARK}\1"),
     (rf"\r{DIVISION}\n", r"\r\n"),
-    (rf"{DIVISION}([{_SIGNS}])", r"\1"),
-    (rf"([{_VIRAMAS}]\x{{200D}}?){DIVISION}(\p{{L}})", r"\1\2"),
+    (rf"{DIVISION}([{SIGNS}])", r"\1"),
+    (rf"([{VIRAMAS}]\x{{200D}}?){DIVISION}(\p{{L}})", r"\1\2"),
     (rf"([{_BEFORE_LETTERS}]){DIVISION}", r"\1"),
     (rf"(\x{{200D}}){DIVISION}(\p{{S}})", r"\1\2"),
     # The two letters of a flag.

@@ -29,6 +29,7 @@ from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.model_dir.files import locked, naming_errors, replacing
 from keras_transformer.runtime.progress import ProgressBar, counted
 from keras_transformer.text import Reread
+from keras_transformer.text.lines import LINES_PER_BLOCK
 
 from ..bleu import choose_tokenizer, make_bleu
 from ..text.corpus import TextHash, fingerprint_of, in_chunks
@@ -37,8 +38,6 @@ from ..text.filters import Pair
 if TYPE_CHECKING:
     from keras_transformer.translation import Sampling, Translator
 
-# If a run is killed, at most this many lines have to be translated again.
-LINES_PER_BLOCK = 1024
 # An upper limit for the length of the settings or the checksums of a file.
 _MAX_RECORD_BYTES = 2**24
 _REASONS = {"empty": "empty", "too_long": "too long"}
