@@ -123,7 +123,7 @@ def test_a_search_waits_for_a_phrase():
 
     def best(step, state):
         hypotheses = beam_search(
-            step, state, [5], max_length=5, start_id=0, end_id=1, length_penalty=0.0
+            step, state, [5], max_length=5, start_ids=0, end_ids=1, length_penalty=0.0
         )
         return hypotheses.token_ids[0, 0].numpy().tolist(), float(tf.exp(hypotheses.scores[0, 0]))
 

@@ -172,7 +172,7 @@ def search(model, beam_size, max_length):
     """The best translation of every sentence by our search, and its log probability."""
     step, state = model.start_decoding(padded(SENTENCES), beam_size, max_length)
     limits = [max_length] * len(SENTENCES)
-    arguments = dict(max_length=max_length, start_id=START, end_id=END)
+    arguments = dict(max_length=max_length, start_ids=START, end_ids=END)
     if beam_size == 1:
         hypotheses = greedy_search(step, state, limits, **arguments)
     else:

@@ -150,7 +150,7 @@ def test_the_reference_has_types_that_people_read(package):
     assert attention["num_heads"] == "int" and attention["value_dim"] == "int or None"
     assert attention["output_shape"] == "int, tuple of ints, or None"
     search = types_of(package["decoding.beam_search.beam_search"])
-    assert search["end_id"] == "int or sequence of int"
+    assert search["end_ids"] == "int or sequence of int"
     assert search["max_lengths"] == "int tensor (batch) or sequence of int"
     config = package["config.model.TransformerConfig"]
     assert str(config.parameters["num_layers"].default) == "6"

@@ -32,7 +32,7 @@ def step(token_ids, parents, position, state):
 
 
 def search(function, **options):
-    options = {"max_length": 3, "start_id": 0, "end_id": 1, **options}
+    options = {"max_length": 3, "start_ids": 0, "end_ids": 1, **options}
     return function(step, (), [3], **options)
 
 
