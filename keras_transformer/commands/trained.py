@@ -16,7 +16,7 @@ from ..config.values import Precision, PrecisionOrAuto, listed
 from ..errors import ConfigError, InvalidFileError, naming_source
 from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar
-from ..text.lines import LINES_PER_BLOCK
+from ..runtime.standard_streams import LINES_PER_BLOCK
 
 if TYPE_CHECKING:
     from ..model_dir import ModelDir

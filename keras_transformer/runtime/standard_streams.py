@@ -13,6 +13,9 @@ from typing import BinaryIO
 
 from ..errors import StreamError
 
+# Number of lines that commands translate or score at a time. It limits the memory for a block, and
+# the number of lines that are translated again after an interruption.
+LINES_PER_BLOCK = 1024
 # Maximum size of a line without its line break, so that an endless line does not fill the memory.
 MAX_LINE_BYTES = 2**20
 _BYTES_PER_READ = 2**16

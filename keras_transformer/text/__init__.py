@@ -1,7 +1,10 @@
 """Reads lines and sentence pairs from files, pipes and tensorflow-datasets."""
 
-from .corpora import FORMATS, Corpus, Shard, open_corpora, pairs_of
-from .lines import CountedReread, Reread, name_of, read_lines, read_lines_once, read_texts
+from ..runtime.packages import missing_packages_named
+
+with missing_packages_named():
+    from .corpora import FORMATS, Corpus, Shard, open_corpora, pairs_of
+    from .lines import CountedReread, Reread, name_of, read_lines, read_lines_once, read_texts
 
 __all__ = [
     "FORMATS",

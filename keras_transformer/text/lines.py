@@ -25,9 +25,6 @@ from ..runtime.standard_streams import MAX_LINE_BYTES, standard_input
 Item = TypeVar("Item")
 Path = str | os.PathLike[str]
 
-# Number of lines that commands translate or score at a time. It limits the memory for a block, and
-# the number of lines that are translated again after an interruption.
-LINES_PER_BLOCK = 1024
 # Endings of the names of compressed files.
 COMPRESSED = (".gz", ".xz", ".zst")
 _BYTES_PER_READ = 2**16

@@ -28,8 +28,8 @@ from keras_transformer.checks import shown
 from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.model_dir.files import locked, naming_errors, replacing
 from keras_transformer.runtime.progress import ProgressBar, counted
+from keras_transformer.runtime.standard_streams import LINES_PER_BLOCK
 from keras_transformer.text import Reread
-from keras_transformer.text.lines import LINES_PER_BLOCK
 
 from ..bleu import choose_tokenizer, make_bleu
 from ..text.corpus import TextHash, fingerprint_of, in_chunks
