@@ -192,6 +192,12 @@ class FullPassDecoder:
         inputs = model.inputs if isinstance(model, keras.Function) else []
         if len(inputs) > 1:
             names = [tensor.name for tensor in inputs]
+            # Keras accepts a dict only for inputs with names.
+            if any(name.startswith("keras_tensor") for name in names):
+                raise ConfigError(
+                    f"the inputs of {_name_of(model)} must have names, as in "
+                    "keras.Input(shape, name='token_ids')"
+                )
             given = source if isinstance(source, Mapping) else {"source": source}
             if len(set(names) - set(given)) != 1 or not set(given) <= set(names):
                 raise ConfigError(

@@ -221,6 +221,11 @@ def test_the_target_is_the_input_that_the_source_leaves():
         generate(model, PROMPTS, SOURCE, max_new_tokens=3)
 
 
+def test_several_inputs_without_names_are_refused():
+    with pytest.raises(ConfigError, match="the inputs of .* must have names"):
+        generate(two_inputs([None, "text"]), PROMPTS, {"text": SOURCE}, max_new_tokens=3)
+
+
 # What is refused, and what is checked.
 
 
