@@ -65,9 +65,11 @@ def assert_same(translator, shapes, requests, n_best=1):
         np.testing.assert_allclose(scores, expected_scores, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_tokens_are_those_of_the_plain_search(beam_size, tiny_model_dir):
-    translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=beam_size))
+# With few extra tokens, many translations end at their maximum length.
+@pytest.mark.parametrize(("beam_size", "max_extra_tokens"), [(1, 0), (4, 50)])
+def test_tokens_are_those_of_the_plain_search(beam_size, max_extra_tokens, tiny_model_dir):
+    decoding = DecodingConfig(beam_size=beam_size, max_extra_tokens=max_extra_tokens)
+    translator = Translator.load(tiny_model_dir, decoding)
     # Some texts are too long for the program.
     texts = ["", *random_texts(1, 60, most_words=8)]
     assert_same(translator, SearchShapes((16,), (1,)), [[text] for text in texts])
